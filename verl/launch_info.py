@@ -1,0 +1,91 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""What a process inherits from the job that started it: job id, private node-local directory, replica rank."""
+
+import os
+import stat
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.errors import TransportError
+
+JOB_ID_ENV = "VERL_JOB_ID"
+RUN_DIR_ENV = "VERL_RUN_DIR"
+REPLICA_RANK_ENV = "VERL_REPLICA_RANK"
+
+# sun_path holds 108 bytes with the final zero; ZMQ needs the path whole.
+MAX_SOCKET_PATH_BYTES = 107
+
+
+@dataclass(frozen=True)
+class LaunchInfo:
+    """The three facts our own processes pass on through the environment.
+
+    `run_dir` is node-local and holds sockets only; checkpoints and logs live in `trainer.default_local_dir`.
+    """
+
+    job_id: str
+    run_dir: Path
+    replica_rank: int = 0
+
+    @classmethod
+    def new(cls) -> "LaunchInfo":
+        """A fresh job: eight random hex digits, and a directory of this user's that carries them."""
+        job_id = uuid.uuid4().hex[:8]
+        return cls(job_id, default_run_root() / job_id)
+
+    @classmethod
+    def from_env(cls) -> "LaunchInfo":
+        """The job this process belongs to; without one in the environment, a job of its own that children inherit."""
+        job_id = os.environ.get(JOB_ID_ENV)
+        if job_id is None:
+            info = cls.new()
+            os.environ.update(info.to_env())
+            return info
+        run_dir = Path(os.environ.get(RUN_DIR_ENV) or default_run_root() / job_id)
+        return cls(job_id, run_dir, int(os.environ.get(REPLICA_RANK_ENV, "0")))
+
+    def to_env(self) -> dict[str, str]:
+        """Environment for child processes."""
+        return {
+            JOB_ID_ENV: self.job_id,
+            RUN_DIR_ENV: str(self.run_dir),
+            REPLICA_RANK_ENV: str(self.replica_rank),
+        }
+
+    def ensure_run_dir(self) -> Path:
+        """Create the run directory (0700) on this node, refusing one that somebody else owns or may enter."""
+        for directory in (self.run_dir.parent, self.run_dir):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            facts = directory.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                raise TransportError(
+                    "the run directory belongs to somebody else",
+                    where=str(directory),
+                    got=f"uid {facts.st_uid}",
+                    expected=f"uid {os.getuid()}",
+                    remedy=f"unset {RUN_DIR_ENV} or point it to a directory of yours",
+                )
+            if facts.st_mode & 0o077:
+                directory.chmod(0o700)
+        return self.run_dir
+
+    def socket_path(self, name: str) -> Path:
+        """Path of a socket of this job on this node; at most 107 bytes, or an error that says what to shorten."""
+        path = self.run_dir / f"{name}.sock"
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+            raise TransportError(
+                "the socket path is too long",
+                where=str(path),
+                got=f"{len(os.fsencode(path))} bytes",
+                expected=f"at most {MAX_SOCKET_PATH_BYTES}",
+                remedy=f"set TMPDIR or {RUN_DIR_ENV} to a shorter directory",
+            )
+        return path
+
+
+def default_run_root() -> Path:
+    """`<tmp>/verl-<uid>`: private by mode and named by user, so that two users never meet."""
+    return Path(tempfile.gettempdir()) / f"verl-{os.getuid()}"
