@@ -1,0 +1,205 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors to bytes and back.
+
+Three uses: pickling (Ray ships the arrays out of band, so a dense tensor is copied once, on arrival), explicit
+serialisation into buffers, and a file that can hold data but no code.
+"""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from verl.errors import DataError
+from verl.protocol.columns import ragged_dim_of
+
+_MAGIC = b"verl-dataproto-1\n"
+_ARRAY, _TENSOR, _PICKLE, _TUPLE, _COMPLEX_KEYS = 1, 2, 3, 4, 5
+
+# dtype name, shape, bytes
+SerializedTensor = tuple[str, tuple[int, ...], memoryview]
+
+
+def tensor_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of the elements, without offsets or storage that the tensor does not use."""
+    values = tensor.values() if tensor.is_nested else tensor
+    return values.numel() * values.element_size()
+
+
+# ---- one tensor ---------------------------------------------------------------------------------------------------
+
+
+def _as_bytes(tensor: torch.Tensor) -> np.ndarray:
+    """The elements in row-major order as uint8, on the host; no copy for a contiguous CPU tensor."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _from_bytes(data: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    array = np.frombuffer(data, dtype=np.uint8) if not isinstance(data, np.ndarray) else data
+    if not array.flags.writeable:
+        # A read-only buffer (Ray's object store, bytes) must never be written through the tensor: own the memory.
+        array = array.copy()
+    return torch.from_numpy(array).view(_dtype(dtype)).reshape(shape)
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise DataError("not a torch dtype", got=name)
+    return dtype
+
+
+def serialize_single_tensor(obj: torch.Tensor) -> SerializedTensor:
+    """(dtype name, shape, bytes) of a dense tensor; the bytes are a view for a contiguous CPU tensor."""
+    return _dtype_name(obj), tuple(obj.shape), memoryview(_as_bytes(obj))
+
+
+def deserialize_single_tensor(arr: Any) -> torch.Tensor:
+    """The inverse of `serialize_single_tensor`; shares writable memory, copies read-only memory."""
+    dtype, shape, data = arr
+    return _from_bytes(data, dtype, tuple(shape))
+
+
+def _dump_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """("dense", dtype, shape, bytes) or ("jagged", values, offsets, ragged dimension)."""
+    if tensor.is_nested:
+        if tensor.layout != torch.jagged:
+            raise DataError("only jagged nested tensors travel", got=str(tensor.layout), expected="torch.jagged")
+        # values() of a slice still spans the whole buffer; offsets say which part is meant.
+        return ("jagged", _dump_tensor(tensor.values()), _dump_tensor(tensor.offsets()), ragged_dim_of(tensor))
+    return ("dense", _dtype_name(tensor), tuple(tensor.shape), _as_bytes(tensor))
+
+
+def _load_tensor(dumped: tuple[Any, ...] | list[Any]) -> torch.Tensor:
+    if dumped[0] == "jagged":
+        _, values, offsets, ragged_dim = dumped
+        return torch.nested.nested_tensor_from_jagged(
+            _load_tensor(values), _load_tensor(offsets), jagged_dim=ragged_dim
+        )
+    _, dtype, shape, data = dumped
+    return _from_bytes(data, dtype, tuple(shape))
+
+
+# ---- a TensorDict -------------------------------------------------------------------------------------------------
+
+
+def dump_state(batch: TensorDict | None) -> tuple[Any, ...] | None:
+    """What pickling keeps of a batch: its size and each tensor's bytes as NumPy views; the batch is not changed."""
+    if batch is None:
+        return None
+    return tuple(batch.batch_size), {key: _dump_tensor(tensor) for key, tensor in batch.items()}
+
+
+def load_state(state: tuple[Any, ...] | None) -> TensorDict | None:
+    """The inverse of `dump_state`; tensors arrive on the CPU."""
+    if state is None:
+        return None
+    batch_size, tensors = state
+    return TensorDict({key: _load_tensor(dumped) for key, dumped in tensors.items()}, batch_size=list(batch_size))
+
+
+def serialize_tensordict(batch: TensorDict) -> tuple[tuple[int, ...], str | None, dict[str, tuple[str, Any]]]:
+    """(batch size, device, key → (layout, serialised tensor or tensors))."""
+    entries: dict[str, tuple[str, Any]] = {}
+    for key, tensor in batch.items():
+        if tensor.is_nested:
+            parts = [serialize_single_tensor(tensor.values()), serialize_single_tensor(tensor.offsets())]
+            entries[key] = ("jagged", (*parts, ragged_dim_of(tensor)))
+        else:
+            entries[key] = ("strided", serialize_single_tensor(tensor))
+    return tuple(batch.batch_size), None if batch.device is None else str(batch.device), entries
+
+
+def deserialize_tensordict(arr: Any) -> TensorDict:
+    """The inverse of `serialize_tensordict`."""
+    batch_size, device, entries = arr
+    tensors = {}
+    for key, (layout, payload) in entries.items():
+        if layout == "jagged":
+            values, offsets = (deserialize_single_tensor(part) for part in payload[:2])
+            tensors[key] = torch.nested.nested_tensor_from_jagged(values, offsets, jagged_dim=payload[2])
+        else:
+            tensors[key] = deserialize_single_tensor(payload)
+    return TensorDict(tensors, batch_size=list(batch_size), device=device)
+
+
+# ---- a file -------------------------------------------------------------------------------------------------------
+
+
+def save(
+    path: str | Path,
+    batch: TensorDict | None,
+    columns: Mapping[str, np.ndarray],
+    meta_info: Mapping[str, Any],
+    allow_pickle: bool,
+) -> None:
+    """Write the three parts as msgpack after a magic line."""
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return msgspec.msgpack.Ext(_TENSOR, encoder.encode(_dump_tensor(value)))
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return msgspec.msgpack.Ext(_ARRAY, encoder.encode(["O", value.shape, value.ravel().tolist()]))
+        if isinstance(value, np.ndarray):
+            data = np.ascontiguousarray(value).tobytes()
+            return msgspec.msgpack.Ext(_ARRAY, encoder.encode([value.dtype.str, value.shape, data]))
+        if isinstance(value, np.generic):
+            return encode(np.asarray(value))
+        if not allow_pickle:
+            raise DataError(
+                "this value cannot be saved as plain data",
+                where=str(path),
+                got=type(value).__name__,
+                remedy="pop the column, or pass allow_pickle=True here and on loading",
+            )
+        return msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value))
+
+    encoder = msgspec.msgpack.Encoder(enc_hook=encode)
+    state = None if batch is None else [batch.batch_size, dict(batch.items())]
+    payload = encoder.encode([state, dict(columns), dict(meta_info)])
+    Path(path).write_bytes(_MAGIC + payload)
+
+
+def load(path: str | Path, allow_pickle: bool) -> tuple[TensorDict | None, dict[str, np.ndarray], dict[str, Any]]:
+    """Read the three parts; a file of another kind, or pickled objects without `allow_pickle`, is refused."""
+    content = memoryview(Path(path).read_bytes())
+    if content[: len(_MAGIC)] != _MAGIC:
+        raise DataError("not a file written by DataProto.save_to_disk", where=str(path))
+
+    def decode(code: int, data: memoryview) -> Any:
+        if code == _TENSOR:
+            return _load_tensor(decoder.decode(data))
+        if code == _ARRAY:
+            return _load_array(*decoder.decode(data))
+        if code == _PICKLE and allow_pickle:
+            return pickle.loads(data)
+        raise DataError(
+            "the file holds pickled objects",
+            where=str(path),
+            remedy="pass allow_pickle=True if you trust whoever wrote it",
+        )
+
+    decoder = msgspec.msgpack.Decoder(ext_hook=decode, strict=False)
+    state, columns, meta_info = decoder.decode(content[len(_MAGIC) :])
+    batch = None if state is None else TensorDict(state[1], batch_size=state[0])
+    return batch, columns, meta_info
+
+
+def _load_array(dtype: str, shape: list[int], data: Any) -> Any:
+    if dtype == "O":
+        array = np.empty(len(data), dtype=object)
+        for row, value in enumerate(data):
+            array[row] = value
+        return array.reshape(shape)
+    array = np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape).copy()
+    return array[()] if not shape else array
