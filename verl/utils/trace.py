@@ -102,7 +102,8 @@ def read_trace(directory: str | Path) -> list[dict[str, Any]]:
     """All spans below `directory`, by start; a line cut off by a full disk is left out."""
     spans = []
     for path in sorted(Path(directory).glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        # Not splitlines: an argument may hold other line separators, which JSON leaves as they are.
+        for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
             try:
                 spans.append(json.loads(line))
             except json.JSONDecodeError:
