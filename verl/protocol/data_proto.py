@@ -192,8 +192,9 @@ class DataProto:
         old, new = _as_list(old_keys), _as_list(new_keys)
         if len(old) != len(new):
             raise DataError("rename needs as many new keys as old ones", got=f"{old} and {new}")
+        tensor_keys = set() if self.batch is None else set(self.batch.keys())
         for old_key, new_key in zip(old, new, strict=True):
-            if self.batch is not None and old_key in self.batch:
+            if old_key in tensor_keys:
                 self.batch.rename_key_(old_key, new_key)
             else:
                 _checked([old_key], self.non_tensor_batch, "tensor or column")

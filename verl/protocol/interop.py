@@ -30,7 +30,7 @@ def split_tensordict(joined: TensorDict) -> tuple[dict[str, torch.Tensor], dict[
     tensors: dict[str, torch.Tensor] = {}
     columns: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
-    for key in joined:
+    for key in list(joined.keys()):
         value = joined.get(key)
         if isinstance(value, torch.Tensor):
             tensors[key] = value

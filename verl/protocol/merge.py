@@ -21,8 +21,9 @@ def union_tensor_dict(tensor_dict1: TensorDict, tensor_dict2: TensorDict) -> Ten
             "two batches of different size cannot be united",
             got=f"{tuple(tensor_dict1.batch_size)} and {tuple(tensor_dict2.batch_size)}",
         )
+    known = set(tensor_dict1.keys())
     for key, tensor in tensor_dict2.items():
-        if key not in tensor_dict1:
+        if key not in known:
             tensor_dict1[key] = tensor
         elif not same_value(tensor_dict1[key], tensor):
             raise DataError("both batches have this tensor, with different values", where=key)
