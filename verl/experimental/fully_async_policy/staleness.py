@@ -93,6 +93,10 @@ class StalenessLedger:
             if entry.state is not GroupState.TAKEN and self.version + 1 - entry.start_version > max_version_lag
         ]
 
+    def in_state(self, state: GroupState) -> list[str]:
+        """Uids in `state`, in the order of their submission."""
+        return [uid for uid, entry in self._entries.items() if entry.state is state]
+
     def outstanding(self) -> list[str]:
         """Uids in flight or queued, in the order of their submission."""
         return [uid for uid, entry in self._entries.items() if entry.state is not GroupState.TAKEN]
@@ -161,7 +165,9 @@ class StalenessLedger:
             raise LedgerError("restore into a ledger that is in use", got=self.submitted, expected="0 submissions")
         missing = {"version", "trained", "dropped", "drop_reasons", "outstanding"} - state.keys()
         if missing:
-            raise CheckpointError("the ledger state is incomplete", got=sorted(state), expected=f"also {sorted(missing)}")
+            raise CheckpointError(
+                "the ledger state is incomplete", got=sorted(state), expected=f"also {sorted(missing)}"
+            )
         self.version = int(state["version"])
         self.trained_total = int(state["trained"])
         self.dropped_total = int(state["dropped"])

@@ -1,0 +1,114 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The stream of (uid, row): put-back groups first, then the loader, epoch after epoch.
+
+A uid is "<epoch>-<row>"; it names the same prompt in every life of the run.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from verl.utils.dataset.loader import make_train_loader
+
+ROW_KEY = "__row__"
+
+
+class _WithRow(Dataset):
+    """The data set with each row's own index in it, so that a uid can find its row again."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self.dataset[index], ROW_KEY: index}
+
+
+class PromptFeed:
+    """Rows one at a time; reading a row (which may decode images) happens off the event loop.
+
+    A row that was handed out and not yet claimed is part of the position, so that no snapshot can fall between.
+    """
+
+    def __init__(self, dataset: Any, data_config: Any, epochs: int) -> None:
+        self.dataset = _WithRow(dataset)
+        self.epochs = epochs
+        self.epoch = 0
+        self._loader = make_train_loader(self.dataset, data_config, batch_size=1)
+        self._rows: Iterator[dict[str, Any]] | None = None
+        self._put_back: deque[tuple[str, dict[str, Any]]] = deque()
+        self._unclaimed: str | None = None
+        self._reading: asyncio.Lock | None = None
+
+    @property
+    def reading(self) -> asyncio.Lock:
+        """Held while the loader moves; whoever wants a consistent position takes it first."""
+        if self._reading is None:
+            self._reading = asyncio.Lock()
+        return self._reading
+
+    async def next(self) -> tuple[str, dict[str, Any]] | None:
+        """The next uid and row, or None when nothing is left (put-back groups may still come)."""
+        async with self.reading:
+            item = self._put_back.popleft() if self._put_back else await asyncio.to_thread(self._from_loader)
+            self._unclaimed = item[0] if item else None
+        return item
+
+    def claim(self, uid: str) -> None:
+        """The ledger holds `uid` now."""
+        self._unclaimed = None
+
+    def _from_loader(self) -> tuple[str, dict[str, Any]] | None:
+        while self.epoch < self.epochs:
+            if self._rows is None:
+                self._rows = iter(self._loader)
+            batch = next(self._rows, None)
+            if batch is not None:
+                row = single_row(batch)
+                return f"{self.epoch}-{row[ROW_KEY]}", row
+            self._rows = None
+            self.epoch += 1
+        return None
+
+    @property
+    def num_put_back(self) -> int:
+        return len(self._put_back)
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing will come unless a group is put back."""
+        return self.epoch >= self.epochs and not self._put_back
+
+    def put_back(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
+        """These come next."""
+        self._put_back.extend(rows)
+
+    def row(self, uid: str) -> dict[str, Any]:
+        """The row that a uid names."""
+        return self.dataset[int(uid.split("-")[1])]
+
+    def position(self) -> dict[str, Any]:
+        """Plain part of the state; take `reading` first."""
+        waiting = [self._unclaimed] if self._unclaimed else []
+        return {"epoch": self.epoch, "put_back": waiting + [uid for uid, _ in self._put_back]}
+
+    def loader_state(self) -> dict[str, Any]:
+        """State of the loader (verl's `data.pt`); take `reading` first."""
+        return self._loader.state_dict()
+
+    def restore(self, position: dict[str, Any], loader_state: dict[str, Any]) -> None:
+        """Continue behind the last row that was given out."""
+        self.epoch = int(position["epoch"])
+        self._loader.load_state_dict(loader_state)
+        self.put_back([(uid, self.row(uid)) for uid in position["put_back"]])
+
+
+def single_row(batch: dict[str, Any]) -> dict[str, Any]:
+    """A collated batch of one as a plain row."""
+    return {key: value[0] for key, value in batch.items()}
