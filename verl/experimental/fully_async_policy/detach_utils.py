@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between rollouter and trainer, how a training batch is made of it, and how metrics of a version add up."""
+"""What travels from rollouter to trainer, how a batch is made of it, and how the metrics of a version add up."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -72,9 +72,10 @@ def assemble_batch_from_rollout_samples(
 
 def staleness_metrics(samples: list[RolloutSample], batch: DataProto, version: int) -> dict[str, float]:
     """Age of tokens and trajectories in versions, partial rollouts, and generation times of one batch."""
-    first = np.concatenate([np.asarray(sample.meta.min_versions) for sample in samples])
-    last = np.concatenate([np.asarray(sample.meta.max_versions) for sample in samples])
-    seconds = np.concatenate([np.asarray(sample.meta.generate_s, dtype=float) for sample in samples])
+    first = np.asarray(batch.non_tensor_batch["min_global_steps"], dtype=np.int64)
+    last = np.asarray(batch.non_tensor_batch["max_global_steps"], dtype=np.int64)
+    seconds = np.array([row.get("generate_sequences", 0.0) for row in batch.meta_info["metrics"]])
+    tools = np.array([row.get("tool_calls", 0.0) for row in batch.meta_info["metrics"]])
     token_versions_BT = batch.batch["token_versions"]
     ages = version - token_versions_BT[batch.batch["response_mask"].bool()].double()
     partial = first != last
@@ -91,6 +92,9 @@ def staleness_metrics(samples: list[RolloutSample], batch: DataProto, version: i
         "fully_async/processing_time/max": float(seconds.max()),
         "fully_async/processing_time/min": float(seconds.min()),
     }
+    if tools.any():
+        for name, value in (("max", tools.max()), ("min", tools.min()), ("mean", tools.mean())):
+            metrics[f"timing_s/agent_loop/tool_calls/{name}"] = float(value)
     for percent in (50, 95, 99):
         metrics[f"fully_async/processing_time/tp{percent}"] = float(np.percentile(seconds, percent))
     # The newest sample carries the most recent counters of the rollouter.

@@ -15,8 +15,10 @@ from typing import Any
 import ray
 import torch
 
+from verl.checkpoint_engine.worker import CheckpointEngineWorker
 from verl.errors import CheckpointError, DataError, PeerLost, VerlError
 from verl.experimental.agent_loop.manager import AgentLoopManager
+from verl.experimental.agent_loop.trajectory import GroupMeta
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, ValidateMetrics
 from verl.experimental.fully_async_policy.idle_clock import IdleClock
 from verl.experimental.fully_async_policy.message_queue import MessageQueueClient
@@ -32,6 +34,7 @@ from verl.utils.tokenizer import hf_processor, hf_tokenizer
 from verl.utils.trace import set_up_trace, span
 from verl.waits import bounded, current_waits
 from verl.workers.rollout.llm_server import LLMServerManager
+from verl.workers.rollout.replica import set_standalone_worker_cls
 
 logger = logging.getLogger(__name__)
 
@@ -80,16 +83,19 @@ class FullyAsyncRollouterCore:
     async def init_workers(self) -> None:
         """Start servers, reward workers and agent loop workers, the slow ones side by side."""
         self._room = asyncio.Condition()
-        reward, servers = await asyncio.gather(
+        set_standalone_worker_cls(CheckpointEngineWorker)
+        reward, self.servers = await asyncio.gather(
             asyncio.to_thread(RewardLoopManager, self.config), LLMServerManager.create(self.config)
         )
-        self.servers = servers
         self.agent_loops = await AgentLoopManager.create(
-            self.config, servers=servers, reward_loop_worker_handles=reward.reward_loop_worker_handles
+            self.config,
+            llm_client=self.servers.client(),
+            reward_loop_worker_handles=reward.reward_loop_worker_handles,
+            trace_dir=f"{self.config.trainer.default_local_dir}/trace",
         )
         self.ledger = StalenessLedger(
             max_outstanding=self.plan.max_required_samples,
-            max_in_flight=self.plan.max_concurrent_samples(len(servers.replicas)),
+            max_in_flight=self.plan.max_concurrent_samples(len(self.servers.replicas)),
         )
 
     async def set_message_queue_client(self, client: MessageQueueClient) -> None:
@@ -170,14 +176,15 @@ class FullyAsyncRollouterCore:
                     row, uid=uid, n=self.config.actor_rollout_ref.rollout.n, policy_version=start_version
                 )
         except PeerLost as error:
-            if not self.servers.has_live_replica():
+            if not await self._a_server_lives():
                 raise
             logger.warning("group %s is generated again: %s", uid, error)
             return "replica lost"
         if meta.aborted:
             return "aborted by a weight update"
-        if meta.dropped:
-            return f"reward: {meta.dropped}"
+        if error := self._no_score(meta):
+            logger.warning("group %s is dropped: %s", uid, error)
+            return f"reward: {error.splitlines()[0]}"
         await self._change(lambda: self.ledger.finish(uid))
         self.generated += 1
         sample = RolloutSample(
@@ -186,11 +193,21 @@ class FullyAsyncRollouterCore:
             start_version=start_version,
             meta=meta,
             payload=(payload,),
-            payload_bytes=meta.payload_bytes,
             rollout_status=self._counters(),
         )
         await self.queue.put_sample(sample)
         return None
+
+    @staticmethod
+    def _no_score(meta: GroupMeta) -> str | None:
+        """The first reward error when no trajectory has a score (`reward.on_error=drop_group` takes them all)."""
+        if all(reward is None for reward in meta.rewards):
+            return next((error for error in meta.reward_errors if error), "no trajectory was scored")
+        return None
+
+    async def _a_server_lives(self) -> bool:
+        answers = await asyncio.gather(*(replica.health() for replica in self.servers.replicas), return_exceptions=True)
+        return any(not isinstance(answer, BaseException) for answer in answers)
 
     async def _change(self, transition: Any) -> None:
         """Apply a ledger transition and wake whoever waits for room."""

@@ -138,11 +138,11 @@ class CheckpointKeeper:
             return None
         start = time.monotonic()
         with span("save_checkpoint", version=version):
-            await self._save(version, step)
-        self.last_saved = version
+            await self.save(version, step)
         return time.monotonic() - start
 
-    async def _save(self, version: int, step: int) -> None:
+    async def save(self, version: int, step: int) -> None:
+        """Write the checkpoint of `version` now."""
         final = checkpoint_folder(self.root, version)
         draft = self.root / f".draft_{version}_{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -155,6 +155,7 @@ class CheckpointKeeper:
         (draft / TRAINER_FILE).write_text(json.dumps({"optimizer_step": step, **self.trainer_state()}, indent=1))
         await asyncio.to_thread(publish_folder, draft, final)
         await asyncio.to_thread(prune, self.root, self.config.get("max_actor_ckpt_to_keep"))
+        self.last_saved = version
         logger.info("checkpoint %s", final)
 
     async def load(self, folder: Path) -> dict[str, Any]:

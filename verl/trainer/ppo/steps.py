@@ -16,7 +16,7 @@ import torch
 
 from verl.algorithms.advantages import get_adv_estimator_fn
 from verl.algorithms.aggregate import agg_loss
-from verl.algorithms.kl import kl_penalty
+from verl.algorithms.kl import kl_penalty as estimate_kl
 from verl.algorithms.rollout_correction import (
     apply_bypass_mode,
     compute_rollout_correction_and_add_to_batch,
@@ -112,7 +112,7 @@ def advantages(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     algorithm = world.config.algorithm
     metrics: Metrics = {}
     if algorithm.use_kl_in_reward:
-        batch, metrics = apply_kl_penalty(batch, world.kl_controller, kl_penalty_name=algorithm.kl_penalty)
+        batch, metrics = apply_kl_penalty(batch, world.kl_controller, kl_penalty=algorithm.kl_penalty)
     else:
         batch.batch["token_level_rewards"] = batch.batch["token_level_scores"]
     batch = compute_advantage(
@@ -180,13 +180,13 @@ def compute_response_mask(data: DataProto) -> torch.Tensor:
     return data.batch["attention_mask"][:, -data.batch["responses"].size(1) :]
 
 
-def apply_kl_penalty(data: DataProto, kl_ctrl: Any, kl_penalty_name: str = "kl") -> tuple[DataProto, Metrics]:
+def apply_kl_penalty(data: DataProto, kl_ctrl: Any, kl_penalty: str = "kl") -> tuple[DataProto, Metrics]:
     """Subtract beta × KL(old ‖ reference) per token from the scores, and let the controller see the mean KL.
 
     Ziegler et al. 2019, eq. 2 (reward minus KL) and its adaptive controller.
     """
     mask_BT = data.batch["response_mask"]
-    kl_BT = kl_penalty(data.batch["old_log_probs"], data.batch["ref_log_prob"], kl_penalty_name) * mask_BT
+    kl_BT = estimate_kl(data.batch["old_log_probs"], data.batch["ref_log_prob"], kl_penalty) * mask_BT
     beta = kl_ctrl.value
     data.batch["token_level_rewards"] = data.batch["token_level_scores"] - beta * kl_BT
     current_kl = masked_mean(kl_BT, mask_BT, axis=-1).mean().item()

@@ -1,0 +1,94 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a synchronous run: generate a batch now, publish after every step."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from verl.protocol import DataProto
+from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
+from verl.trainer.ppo.steps import Metrics
+from verl.utils.profiler import marked_timer
+from verl.utils.trace import span
+
+
+class GenerateNow:
+    """A batch source that takes the next prompts and generates their trajectories before it returns."""
+
+    def __init__(
+        self, config: Any, loader: Any, agent_loops: Any, after_generation: Callable[[], Any], row_multiple: int
+    ) -> None:
+        self.config = config
+        self.loader = loader
+        self.agent_loops = agent_loops
+        self.after_generation = after_generation
+        self.row_multiple = row_multiple
+        self.version = 0
+        self.epoch = 0
+        self._rows: Iterator[dict[str, Any]] | None = None
+
+    async def next_batch(self, step: int, metrics: Metrics) -> DataProto | None:
+        """`data.train_batch_size` prompts with `rollout.n` scored trajectories each."""
+        rows = self._next_rows()
+        if rows is None:
+            return None
+        prompts = DataProto.from_single_dict(rows)
+        prompts.non_tensor_batch["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(prompts))], dtype=object)
+        prompts = prompts.repeat(repeat_times=self.config.actor_rollout_ref.rollout.n, interleave=True)
+        prompts.meta_info |= {"global_steps": self.version, "validate": False}
+        batch = await self.agent_loops.generate_sequences(prompts)
+        await self.after_generation()
+        metrics["training/epoch"] = self.epoch
+        metrics |= {f"timing_s/{name}": value for name, value in batch.meta_info.get("timing", {}).items()}
+        batch = pad_with_masked_rows(batch, self.row_multiple)
+        if self.config.trainer.balance_batch:
+            metrics |= balance_batch(batch, self.row_multiple)
+        return batch
+
+    def _next_rows(self) -> dict[str, Any] | None:
+        while self.epoch < self.config.trainer.total_epochs:
+            if self._rows is None:
+                self._rows = iter(self.loader)
+            rows = next(self._rows, None)
+            if rows is not None:
+                return rows
+            self._rows = None
+            self.epoch += 1
+        return None
+
+    async def trained(self, step: int) -> None:
+        """Nothing to account for: every batch is trained before the next is generated."""
+
+    def position(self) -> dict[str, Any]:
+        """Plain part of the state for a checkpoint."""
+        return {"epoch": self.epoch}
+
+    def restore(self, position: dict[str, Any], loader_state: dict[str, Any]) -> None:
+        """Continue behind the last batch."""
+        self.epoch = int(position["epoch"])
+        self.loader.load_state_dict(loader_state)
+
+
+class PublishEveryStep:
+    """A weight publisher for policies whose rollout must always have the newest weights."""
+
+    def __init__(self, manager: Any, on_version: Callable[[int], None]) -> None:
+        self.manager = manager
+        self.on_version = on_version
+        self.version = 0
+
+    async def publish(self, version: int) -> Metrics:
+        """Push the present weights as `version`."""
+        with span("update_weights", version=version):
+            stats = await self.manager.update_weights(global_steps=version)
+        self.version = version
+        self.on_version(version)
+        return {f"weight_sync/{name}": float(value) for name, value in (stats or {}).items()}
+
+    async def maybe_publish(self, step: int, timing_raw: dict[str, float]) -> tuple[bool, Metrics]:
+        """After every step."""
+        with marked_timer("update_weights", timing_raw):
+            return True, await self.publish(step)
