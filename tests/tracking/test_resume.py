@@ -31,17 +31,17 @@ def test_metrics_after_the_checkpoint_are_dropped_and_written_again(tmp_path: Pa
 def test_dumps_after_the_checkpoint_are_removed_and_earlier_ones_stay(tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere"
     columns = {"inputs": ["q"], "outputs": ["a"], "gts": ["a"], "scores": [1.0]}
-    for directory in (tmp_path / "rollouts", tmp_path / "validation", outside):
-        for step in (2, 10):
-            dump_generations(directory, step, **columns)
-    (tmp_path / "rollouts" / "notes.jsonl").write_text("mine\n")
-    changed = cut_after(tmp_path, 9, dump_dirs=[outside])
-    assert len(changed) == 3
-    for directory in (tmp_path / "rollouts", tmp_path / "validation", outside):
-        assert (directory / "2.jsonl").exists() and not (directory / "10.jsonl").exists()
-    assert (tmp_path / "rollouts" / "notes.jsonl").exists()
+    for directory in (outside, tmp_path / "validation"):
+        for number in (2, 5, 10):
+            dump_generations(directory, number, **columns)
+    (outside / "notes.jsonl").write_text("mine\n")
+    # Two optimizer steps for each version: rollouts are named by step, validation by version.
+    changed = cut_after(tmp_path, version=4, step=8, rollout_dir=outside)
+    assert [path.name for path in changed] == ["10.jsonl", "10.jsonl", "5.jsonl"]
+    assert sorted(path.name for path in outside.iterdir()) == ["2.jsonl", "5.jsonl", "notes.jsonl"]
+    assert [path.name for path in (tmp_path / "validation").iterdir()] == ["2.jsonl"]
 
 
-@pytest.mark.parametrize("last_step", [0, 100])
-def test_cutting_a_fresh_directory_is_nothing(tmp_path: Path, last_step: int) -> None:
-    assert cut_after(tmp_path, last_step) == []
+@pytest.mark.parametrize("last", [0, 100])
+def test_cutting_a_fresh_directory_is_nothing(tmp_path: Path, last: int) -> None:
+    assert cut_after(tmp_path, version=last, step=last) == []

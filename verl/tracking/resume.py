@@ -3,26 +3,34 @@
 """A resumed run rolls back every step after its checkpoint; what was written about those steps goes with them."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from verl.tracking.files import METRICS_FILE, cut_lines_after
 
-DUMP_DIRECTORIES = ("rollouts", "validation")
 
+def cut_after(
+    local_dir: str | Path,
+    *,
+    version: int,
+    step: int,
+    rollout_dir: str | Path | None = None,
+    validation_dir: str | Path | None = None,
+) -> list[Path]:
+    """Drop what lies behind a checkpoint of policy `version` and optimizer `step`; returns the paths changed.
 
-def cut_after(local_dir: str | Path, last_step: int, dump_dirs: Iterable[str | Path] = ()) -> list[Path]:
-    """Drop metrics lines and dump files of steps after `last_step`; returns the paths that were changed.
-
-    `dump_dirs` are `trainer.rollout_data_dir` and `trainer.validation_data_dir` where they lie outside `local_dir`.
+    Metrics records and validation dumps count in versions, rollout dumps in optimizer steps. The directories are
+    `trainer.rollout_data_dir` and `trainer.validation_data_dir`, by default `rollouts` and `validation` of the run.
     """
     local_dir = Path(local_dir)
-    changed = []
-    if cut_lines_after(local_dir / METRICS_FILE, last_step):
-        changed.append(local_dir / METRICS_FILE)
-    directories = {Path(item) for item in (*(local_dir / name for name in DUMP_DIRECTORIES), *dump_dirs)}
-    for path in sorted(file for directory in directories for file in directory.glob("*.jsonl")):
-        if re.fullmatch(r"\d+", path.stem) and int(path.stem) > last_step:
-            path.unlink()
-            changed.append(path)
-    return changed
+    changed = [local_dir / METRICS_FILE] if cut_lines_after(local_dir / METRICS_FILE, version) else []
+    changed += _remove_dumps(Path(rollout_dir or local_dir / "rollouts"), step)
+    return changed + _remove_dumps(Path(validation_dir or local_dir / "validation"), version)
+
+
+def _remove_dumps(directory: Path, last: int) -> list[Path]:
+    late = [
+        path for path in sorted(directory.glob("*.jsonl")) if re.fullmatch(r"\d+", path.stem) and int(path.stem) > last
+    ]
+    for path in late:
+        path.unlink()
+    return late
