@@ -1,0 +1,20 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Advantage estimators by name; importing this package registers the built-in ones."""
+
+from verl.algorithms.advantages import gae, grpo
+from verl.algorithms.advantages.registry import (
+    ADV_ESTIMATOR_REGISTRY,
+    AdvantageEstimator,
+    get_adv_estimator_fn,
+    register_adv_est,
+)
+
+__all__ = [
+    "ADV_ESTIMATOR_REGISTRY",
+    "AdvantageEstimator",
+    "gae",
+    "get_adv_estimator_fn",
+    "grpo",
+    "register_adv_est",
+]

@@ -1,0 +1,128 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Log-probabilities, entropy and collision probability from logits, a slice of rows at a time.
+
+Shapes: K rows (any leading dimensions), V vocabulary. Only [chunk, V] of scratch memory lives at once, forward and
+backward; the results are float32 whatever the logits' dtype (float64 for float64).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from verl.errors import ConfigError
+
+# 2048 rows of a 150k vocabulary are 1.2 GB in float32: small beside a model, large enough to fill a device.
+CHUNK_ROWS = 2048
+
+
+def gather_from_labels(data: Tensor, label: Tensor) -> Tensor:
+    """The element of the last dimension that each label names: [..., V], [...] -> [...]."""
+    return data.gather(-1, label.unsqueeze(-1)).squeeze(-1)
+
+
+def logprobs_from_logits(logits: Tensor, labels: Tensor, inplace_backward: bool = True) -> Tensor:
+    """Log-probability of each label: [..., V], [...] -> [...].
+
+    With `inplace_backward` the gradient is written into the memory of `logits` (unless that is a leaf): pass False
+    when the same logits also feed another term of the loss.
+    """
+    flat = _LogProb.apply(
+        logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), inplace_backward and not logits.is_leaf
+    )
+    return flat.view(labels.shape)
+
+
+def logprobs_from_logits_naive(logits: Tensor, labels: Tensor) -> Tensor:
+    """The same by one full log-softmax; the reference that the chunked form is tested and timed against."""
+    return gather_from_labels(logits.to(_wide(logits)).log_softmax(-1), labels)
+
+
+def entropy_from_logits(logits: Tensor) -> Tensor:
+    """Entropy in nats of each row's distribution: [..., V] -> [...]."""
+    return entropy_from_logits_with_chunking(logits)
+
+
+def entropy_from_logits_with_chunking(logits: Tensor, chunk_size: int = CHUNK_ROWS) -> Tensor:
+    """Entropy with `chunk_size` rows of scratch memory: [..., V] -> [...]."""
+    return _Entropy.apply(logits.reshape(-1, logits.shape[-1]), chunk_size).view(logits.shape[:-1])
+
+
+def calculate_sum_pi_squared_from_logits(logits: Tensor) -> Tensor:
+    """Collision probability, the sum of squared probabilities, of each row: [..., V] -> [...]."""
+
+    def collision(rows: Tensor) -> Tensor:
+        return torch.exp(torch.logsumexp(2 * rows, -1) - 2 * torch.logsumexp(rows, -1))
+
+    return _by_chunk(logits.reshape(-1, logits.shape[-1]), collision, CHUNK_ROWS).view(logits.shape[:-1])
+
+
+def _wide(logits: Tensor) -> torch.dtype:
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def _by_chunk(logits_KV: Tensor, function: Callable[[Tensor], Tensor], rows: int) -> Tensor:
+    wide = _wide(logits_KV)
+    parts = [function(part.to(wide)) for part in logits_KV.split(rows)]
+    return torch.cat(parts) if parts else logits_KV.new_zeros(0, dtype=wide)
+
+
+def _saved(ctx: Any) -> tuple[Tensor, ...]:
+    try:
+        return ctx.saved_tensors
+    except RuntimeError as error:
+        raise ConfigError(
+            "the logits were overwritten before their gradient was complete",
+            remedy="logits that feed several terms need logprobs_from_logits(..., inplace_backward=False)",
+        ) from error
+
+
+class _LogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_KV: Tensor, labels_K: Tensor, in_place: bool) -> Tensor:
+        lse_K = _by_chunk(logits_KV, lambda rows: torch.logsumexp(rows, -1), CHUNK_ROWS)
+        ctx.save_for_backward(logits_KV, labels_K, lse_K)
+        ctx.in_place = in_place
+        return gather_from_labels(logits_KV, labels_K).to(lse_K.dtype) - lse_K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_K: Tensor) -> tuple[Tensor, None, None]:
+        logits_KV, labels_K, lse_K = _saved(ctx)
+        gradient_KV = logits_KV if ctx.in_place else torch.empty_like(logits_KV)
+        for start in range(0, len(logits_KV), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            rows = torch.exp(logits_KV[part].to(lse_K.dtype) - lse_K[part, None]).neg_()
+            rows.scatter_add_(-1, labels_K[part, None], torch.ones_like(rows[:, :1]))
+            gradient_KV[part] = (rows * grad_K[part, None]).to(gradient_KV.dtype)
+        return gradient_KV, None, None
+
+
+class _Entropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_KV: Tensor, rows: int) -> Tensor:
+        entropy_K = _by_chunk(logits_KV, _entropy, rows)
+        ctx.save_for_backward(logits_KV, entropy_K)
+        ctx.rows = rows
+        return entropy_K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_K: Tensor) -> tuple[Tensor, None]:
+        logits_KV, entropy_K = _saved(ctx)
+        gradient_KV = torch.empty_like(logits_KV)
+        for start in range(0, len(logits_KV), ctx.rows):
+            part = slice(start, start + ctx.rows)
+            log_prob = logits_KV[part].to(entropy_K.dtype).log_softmax(-1)
+            slope = torch.where(log_prob == -torch.inf, 0.0, log_prob + entropy_K[part, None])
+            gradient_KV[part] = (-log_prob.exp() * slope * grad_K[part, None]).to(gradient_KV.dtype)
+        return gradient_KV, None
+
+
+def _entropy(rows: Tensor) -> Tensor:
+    log_prob = rows.log_softmax(-1)
+    # A forbidden token (logit -inf) has p log p = 0, not 0 * -inf.
+    return -torch.where(log_prob == -torch.inf, 0.0, log_prob.exp() * log_prob).sum(-1)

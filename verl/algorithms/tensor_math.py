@@ -1,0 +1,99 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Masked arithmetic. What lies outside a mask is never read: NaN and infinity there change neither value nor gradient.
+
+Shapes: B trajectories, T response tokens.
+"""
+
+import torch
+from torch import Tensor
+
+WHITEN_EPSILON = 1e-8
+
+
+def zero_outside(mask: Tensor, values: Tensor) -> Tensor:
+    """`values` with exact zeros where the mask is zero; no gradient flows to those places."""
+    # Not a product: 0 * NaN is NaN, in the value and in the gradient.
+    return torch.where(mask.bool(), values, torch.zeros((), dtype=values.dtype, device=values.device))
+
+
+def masked_sum(values: Tensor, mask: Tensor, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Sum of `values` weighted by `mask`, over all elements or along `axis`."""
+    kept = zero_outside(mask, values)
+    if mask.dtype != torch.bool:
+        kept = kept * mask
+    return kept.sum() if axis is None else kept.sum(dim=axis)
+
+
+def masked_mean(values: Tensor, mask: Tensor, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Mean of `values` weighted by `mask`; 0 where the mask is all zero."""
+    return divide(masked_sum(values, mask, axis), mask_total(mask, values.dtype, axis))
+
+
+def masked_var(values: Tensor, mask: Tensor, unbiased: bool = True) -> Tensor:
+    """Variance over the mask, with Bessel's correction if `unbiased`; 0 where fewer than two elements are left."""
+    kept = zero_outside(mask, values)
+    variance = masked_mean((kept - masked_mean(kept, mask)) ** 2, mask)
+    if not unbiased:
+        return variance
+    total = mask_total(mask, values.dtype)
+    return torch.where(total > 1, variance * total / (total - 1).clamp(min=1e-6), torch.zeros_like(variance))
+
+
+def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True) -> Tensor:
+    """Zero mean (unless `shift_mean` is false) and unit variance over the mask, zeros outside.
+
+    With fewer than two elements there is no variance: the values are returned as they are, masked.
+    """
+    kept = zero_outside(mask, values)
+    if mask_total(mask, values.dtype) < 2:
+        return kept
+    mean = masked_mean(kept, mask)
+    whitened = (kept - mean) * torch.rsqrt(masked_var(kept, mask) + WHITEN_EPSILON)
+    return zero_outside(mask, whitened if shift_mean else whitened + mean)
+
+
+def mask_total(mask: Tensor, dtype: torch.dtype, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Sum of the mask in a floating dtype wide enough to count tokens (bf16 cannot count past 256)."""
+    wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    return mask.sum(dtype=wide) if axis is None else mask.sum(dim=axis, dtype=wide)
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Quotient that is 0 where the denominator is 0: a mean over nothing adds nothing."""
+    return numerator / torch.where(denominator == 0, torch.ones_like(denominator), denominator)
+
+
+def clip_by_value(x: Tensor, tensor_min: Tensor, tensor_max: Tensor) -> Tensor:
+    """Clamp with tensors as bounds; the upper bound is applied last."""
+    return torch.minimum(torch.maximum(x, tensor_min), tensor_max)
+
+
+def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -> Tensor:
+    """`y_t = x_t + discount * y_next` over the masked positions of each row; zeros outside.
+
+    Positions outside the mask (padding, tool observations) are stepped over: they add nothing and do not discount.
+    """
+    x = zero_outside(mask_BT, values_BT)
+    if discount == 1:
+        return zero_outside(mask_BT, x.flip(-1).cumsum(-1).flip(-1))
+    # A linear recurrence is associative: log2(T) sweeps over the whole matrix take the place of T small steps.
+    decay = torch.where(mask_BT.bool(), discount, 1.0).to(x.dtype)
+    step, length = 1, x.shape[-1]
+    while step < length:
+        x = torch.cat([x[:, :-step] + decay[:, :-step] * x[:, step:], x[:, -step:]], dim=-1)
+        decay = torch.cat([decay[:, :-step] * decay[:, step:], decay[:, -step:]], dim=-1)
+        step *= 2
+    return zero_outside(mask_BT, x)
+
+
+def next_valid(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """For each position the value at the next masked-in position to the right; 0 where there is none."""
+    length = values_BT.shape[-1]
+    place = torch.arange(length, device=values_BT.device).expand_as(values_BT)
+    place = torch.where(mask_BT.bool(), place, length)
+    first_at_or_after = place.flip(-1).cummin(-1).values.flip(-1)
+    end = torch.full_like(place[:, :1], length)
+    after = torch.cat([first_at_or_after[:, 1:], end], dim=-1)
+    padded = torch.cat([zero_outside(mask_BT, values_BT), torch.zeros_like(values_BT[:, :1])], dim=-1)
+    return padded.gather(-1, after)
