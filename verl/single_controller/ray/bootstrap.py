@@ -1,0 +1,152 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Start a local Ray cluster or attach to one; end only what was started here.
+
+Never sets a namespace: an anonymous one belongs to the job, so named actors of two jobs on one cluster never meet.
+Free of torch at import time: control processes use it.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from verl.errors import ConfigError
+from verl.launch_info import default_run_root
+from verl.single_controller.ray.runtime_env import merge_runtime_env
+
+logger = logging.getLogger(__name__)
+
+# Trajectories and one batch in flight; a node's default of 30 % of its memory is more than a CPU job wants locked.
+DEFAULT_OBJECT_STORE_BYTES = 1 << 30
+MIN_LOGICAL_CPUS = 4
+
+_QUICK_START_ENV = {
+    "RAY_enable_metrics_collection": "0",
+    "RAY_DISABLE_DASHBOARD_AGENT": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@dataclass
+class RayJob:
+    """This process's connection to Ray; `owns_cluster` says whether it ends the cluster too."""
+
+    address: str
+    owns_cluster: bool
+    log_dir: Path | None = None
+    _temp_dir: Path | None = field(default=None, repr=False)
+    _connected_here: bool = field(default=True, repr=False)
+
+    def shutdown(self) -> None:
+        """End what `init_ray` started: the cluster if it is ours, else the connection; a second call does nothing."""
+        if self._connected_here and ray.is_initialized():
+            ray.shutdown()
+        self._connected_here = False
+        if self._temp_dir is not None:
+            self._keep_logs(self._temp_dir)
+            shutil.rmtree(self._temp_dir, ignore_errors=True)
+            self._temp_dir = None
+
+    def _keep_logs(self, temp_dir: Path) -> None:
+        """The log directory was a link into the session while it ran; now the files themselves move there."""
+        if self.log_dir is None or not self.log_dir.is_symlink():
+            return
+        source = self.log_dir.resolve()
+        self.log_dir.unlink()
+        if source.is_dir():
+            shutil.copytree(source, self.log_dir, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
+
+
+def init_ray(
+    ray_kwargs: Mapping[str, Any] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    *,
+    log_dir: str | Path | None = None,
+) -> RayJob:
+    """Attach to the cluster that `ray_kwargs` or RAY_ADDRESS names, or start one on this machine.
+
+    `ray_kwargs` is the configuration's section: arguments of `ray.init` under `ray_init`. Its runtime environment
+    wins over `runtime_env`. Where this process is connected already, that connection is used and left alone.
+    """
+    arguments = dict((ray_kwargs or {}).get("ray_init") or {})
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    environment = merge_runtime_env(runtime_env, arguments.pop("runtime_env", None))
+    if ray.is_initialized():
+        return RayJob(ray.get_runtime_context().gcs_address, owns_cluster=False, _connected_here=False)
+    address = arguments.pop("address", None) or os.environ.get("RAY_ADDRESS")
+    if address and address != "local":
+        return _attach(address, arguments, environment)
+    return _start(arguments, environment, None if log_dir is None else Path(log_dir))
+
+
+def _attach(address: str, arguments: dict[str, Any], environment: dict[str, Any]) -> RayJob:
+    given = sorted(set(arguments) & {"num_cpus", "num_gpus", "resources", "object_store_memory"})
+    if given:
+        logger.warning("the cluster at %s exists already: %s of ray_kwargs.ray_init have no effect", address, given)
+    arguments = {key: value for key, value in arguments.items() if key not in given}
+    try:
+        ray.init(address=address, runtime_env=environment or None, **arguments)
+    except ConnectionError as error:
+        raise ConfigError(
+            "no Ray cluster answers at this address",
+            where="ray_kwargs.ray_init.address or RAY_ADDRESS",
+            got=address,
+            remedy="start one with `ray start --head`, or leave the address out for a local cluster",
+        ) from error
+    return RayJob(ray.get_runtime_context().gcs_address, owns_cluster=False)
+
+
+def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path | None) -> RayJob:
+    for name, value in _QUICK_START_ENV.items():
+        os.environ.setdefault(name, value)
+    root = default_run_root()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Short, because Ray puts sockets below it whose paths end at 107 bytes.
+    temp_dir = Path(tempfile.mkdtemp(prefix="r", dir=root))
+    cores = os.cpu_count() or 1
+    defaults = {
+        "num_cpus": max(cores, MIN_LOGICAL_CPUS),
+        "include_dashboard": False,
+        "object_store_memory": _object_store_bytes(),
+        "log_to_driver": False,
+        "configure_logging": False,
+        "_temp_dir": str(temp_dir),
+        "_system_config": {"prestart_worker_first_driver": False},
+    }
+    try:
+        context = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
+    except BaseException:
+        shutil.rmtree(temp_dir, ignore_errors=True)
+        raise
+    job = RayJob(context.address_info["gcs_address"], owns_cluster=True, log_dir=log_dir, _temp_dir=temp_dir)
+    if log_dir is not None:
+        _link_logs(log_dir, Path(context.address_info["session_dir"]) / "logs")
+    return job
+
+
+def _link_logs(log_dir: Path, session_logs: Path) -> None:
+    log_dir.parent.mkdir(parents=True, exist_ok=True)
+    if log_dir.is_symlink():
+        log_dir.unlink()
+    elif log_dir.exists():
+        log_dir.rename(log_dir.with_name(f"{log_dir.name}.{int(log_dir.stat().st_mtime)}"))
+    log_dir.symlink_to(session_logs)
+
+
+def _object_store_bytes() -> int:
+    """At most a gigabyte and at most half of what shared memory has left, at least Ray's minimum."""
+    free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else DEFAULT_OBJECT_STORE_BYTES
+    return max(80 << 20, min(DEFAULT_OBJECT_STORE_BYTES, free // 2))
+
+
+def control_actor_options(**options: Any) -> dict[str, Any]:
+    """Ray options of an actor that only coordinates: no CPU of its own, never restarted behind our back."""
+    return {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **options}
