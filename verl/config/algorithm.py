@@ -1,0 +1,80 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Advantages, KL control, rollout correction."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from verl.config.checks import at_least, between, one_of, require
+from verl.config.node import Node
+from verl.config.rollout_correction import RolloutCorrectionConfig
+
+
+@dataclass(frozen=True)
+class KLControlConfig(Node):
+    """The coefficient of the KL penalty in the reward."""
+
+    type: str = "fixed"
+    """fixed, or adaptive (Ziegler et al. 2019)."""
+    kl_coef: float = 0.001
+    """Coefficient, or its start where adaptive."""
+    horizon: int = 10000
+    """Trajectories over which the adaptive coefficient moves, ≥ 1."""
+    target_kl: float = 0.1
+    """KL that the adaptive coefficient aims at, nats."""
+
+    def __post_init__(self) -> None:
+        one_of(self, "type", ("fixed", "adaptive"))
+        at_least(self, 1, "horizon")
+
+
+@dataclass(frozen=True)
+class FilterGroupsConfig(Node):
+    """Groups whose trajectories all score the same carry no signal (DAPO's dynamic sampling)."""
+
+    enable: bool = False
+    """Drop such groups and generate others."""
+    metric: str | None = None
+    """What is compared: acc, score, seq_reward, seq_final_reward …"""
+    max_num_gen_batches: int = 0
+    """Generation batches per training batch; 0: no limit."""
+
+
+@dataclass(frozen=True)
+class AlgoConfig(Node):
+    """From rewards to advantages."""
+
+    gamma: float = 1.0
+    """Discount per token, 0 to 1."""
+    lam: float = 1.0
+    """Trade-off of GAE, 0 to 1."""
+    adv_estimator: str = "gae"
+    """Name in the advantage registry: gae, grpo, rloo, reinforce_plus_plus …"""
+    norm_adv_by_std_in_grpo: bool = True
+    """Divide by the group's standard deviation; false is Dr.GRPO."""
+    use_kl_in_reward: bool = False
+    """Subtract the KL penalty from the reward."""
+    kl_penalty: str = "kl"
+    """Estimator of that KL: kl (k1), abs, mse (k2), low_var_kl (k3); with + the gradient of k2."""
+    kl_ctrl: KLControlConfig = field(default_factory=KLControlConfig)
+    """Its coefficient."""
+    use_pf_ppo: bool = False
+    """Resample the batch by score (policy filtration)."""
+    pf_ppo: dict[str, Any] = field(default_factory=lambda: {"reweight_method": "pow", "weight_pow": 2.0})
+    """`reweight_method` pow, max_min or max_random, and `weight_pow`."""
+    filter_groups: FilterGroupsConfig | None = None
+    """Dynamic sampling; null: off."""
+    rollout_correction: RolloutCorrectionConfig | None = field(default_factory=RolloutCorrectionConfig.disabled)
+    """Correction of the mismatch between the policy that generated and the one that trains; null: off."""
+    gdpo_reward_keys: list[str] | None = None
+    """Reward components that GDPO normalises apart."""
+    gdpo_reward_weights: list[float] | None = None
+    """Their weights."""
+
+    def __post_init__(self) -> None:
+        between(self, 0, 1, "gamma", "lam")
+        keys, weights = self.gdpo_reward_keys, self.gdpo_reward_weights
+        if keys is not None and weights is not None:
+            require(
+                len(keys) == len(weights), "gdpo_reward_weights", len(weights), f"as many as reward keys ({len(keys)})"
+            )

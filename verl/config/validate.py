@@ -1,0 +1,281 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-field arithmetic in one place: what cannot work is refused before anything starts."""
+
+import logging
+
+from verl.config.actor import FSDPActorConfig
+from verl.config.async_training import required_samples
+from verl.config.backend_bound import refuse_rollout_backend, refuse_training_backend
+from verl.config.roles import need_critic, need_reference_policy, need_reward_model
+from verl.config.rollout import RolloutConfig
+from verl.config.run import RunConfig
+from verl.errors import ConfigError, UnsupportedError
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def validate(config: RunConfig) -> None:
+    """Check one run's configuration as a whole.
+
+    Raises
+    ------
+    ConfigError, UnsupportedError
+        naming the keys that disagree and the one to change.
+    """
+    _check_choices(config)
+    if config.async_training is not None:
+        _check_fully_async(config)
+    else:
+        _check_batches(config)
+    _check_mini_batch(config)
+    _check_micro_batches(config)
+    _check_rollout(config.actor_rollout_ref.rollout)
+    _check_algorithm(config)
+    if config.rollout is not None:
+        num_replicas(config.actor_rollout_ref.rollout)
+    if need_reward_model(config):
+        _check_reward_model(config)
+
+
+def num_replicas(rollout: RolloutConfig, where: str = ROLLOUT) -> int:
+    """Servers that a rollout pool of its own holds: devices / (TP × DP × PP), at least one."""
+    devices = rollout.nnodes * rollout.n_gpus_per_node
+    if devices < rollout.replica_world_size or devices % rollout.replica_world_size:
+        raise ConfigError(
+            f"a pool of {devices} devices cannot hold replicas of {rollout.replica_world_size} devices "
+            f"(TP {rollout.tensor_model_parallel_size} × DP {rollout.data_parallel_size} "
+            f"× PP {rollout.pipeline_model_parallel_size})",
+            where=f"{where}.tensor_model_parallel_size",
+            got=rollout.tensor_model_parallel_size,
+            expected=f"sizes whose product divides {devices}",
+            remedy="change rollout.n_gpus_per_node or the parallel sizes",
+        )
+    return devices // rollout.replica_world_size
+
+
+def data_parallel_size(config: RunConfig) -> int:
+    """Ranks of the trainer that see different trajectories."""
+    sequence = config.actor_rollout_ref.actor.ulysses_sequence_parallel_size
+    devices = config.trainer.num_devices
+    if devices % sequence:
+        raise ConfigError(
+            "the trainer's ranks do not divide by the sequence-parallel size",
+            where=f"{ACTOR}.ulysses_sequence_parallel_size",
+            got=sequence,
+            expected=f"a divisor of {devices}",
+        )
+    return devices // sequence
+
+
+def _check_choices(config: RunConfig) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.name is None:
+        raise ConfigError("must be set", where=f"{ROLLOUT}.name", expected="vllm", remedy=f"add {ROLLOUT}.name=vllm")
+    if need_critic(config):
+        refuse_training_backend(config.critic.strategy, "critic.strategy")
+    if config.algorithm.adv_estimator == "gae" and config.critic.enable is False:
+        raise ConfigError(
+            "gae needs values, and the critic is switched off",
+            where="critic.enable",
+            got=False,
+            expected="null or true",
+            remedy="or choose algorithm.adv_estimator=grpo",
+        )
+
+
+def _check_fully_async(config: RunConfig) -> None:
+    policy, training = config.actor_rollout_ref, config.async_training
+    for where, got, expected, why in (
+        ("data.train_batch_size", config.data.train_batch_size, 0, "prompts stream one by one"),
+        ("data.gen_batch_size", config.data.gen_batch_size, 1, "prompts stream one by one"),
+        ("actor_rollout_ref.hybrid_engine", policy.hybrid_engine, False, "trainer and rollout have devices each"),
+        (f"{ROLLOUT}.calculate_log_probs", policy.rollout.calculate_log_probs, True, "old log-probs come from there"),
+    ):
+        if got != expected:
+            value = str(expected).lower()
+            raise ConfigError(
+                f"in fully asynchronous training {why}", where=where, got=got, remedy=f"set {where}={value}"
+            )
+    if training.use_trainer_do_validate:
+        raise UnsupportedError(
+            "validation on the trainer's devices is not part of this package",
+            where="async_training.use_trainer_do_validate",
+            got=True,
+            expected="false: the rollout servers validate",
+            remedy="set async_training.use_trainer_do_validate=false",
+        )
+    if policy.rollout.checkpoint_engine.backend == "naive":
+        raise ConfigError(
+            "naive hands weights over inside one process, and here are two",
+            where=f"{ROLLOUT}.checkpoint_engine.backend",
+            got="naive",
+            expected="nccl, gloo, shm or disk",
+        )
+    limit = config.rollout.total_rollout_steps if config.rollout else None
+    version = required_samples(policy.actor.ppo_mini_batch_size, training.require_batches)
+    version *= training.trigger_parameter_sync_step
+    if limit is not None and limit < version:
+        raise ConfigError(
+            f"{limit} prompts are generated in the whole run, and one weight version takes {version}",
+            where="rollout.total_rollout_steps",
+            got=limit,
+            expected=f"at least {version}",
+        )
+
+
+def _check_batches(config: RunConfig) -> None:
+    batch, mini = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
+    if batch < 1:
+        raise ConfigError(
+            "must be set", where="data.train_batch_size", got=batch, expected="at least 1 outside fully async training"
+        )
+    if batch % mini:
+        raise ConfigError(
+            "a training batch must hold whole mini-batches",
+            where=f"{ACTOR}.ppo_mini_batch_size",
+            got=mini,
+            expected=f"a divisor of data.train_batch_size={batch}",
+        )
+
+
+def _check_mini_batch(config: RunConfig) -> None:
+    actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    ranks = data_parallel_size(config)
+    trajectories = actor.ppo_mini_batch_size * group
+    if trajectories % ranks:
+        raise ConfigError(
+            f"a mini-batch of {actor.ppo_mini_batch_size} prompts × {group} trajectories = {trajectories} "
+            f"does not divide over {ranks} data-parallel ranks",
+            where=f"{ACTOR}.ppo_mini_batch_size",
+            got=actor.ppo_mini_batch_size,
+            expected=f"a number whose {group}-fold divides by {ranks}",
+        )
+    if actor.ulysses_sequence_parallel_size > 1 and not actor.use_remove_padding:
+        raise ConfigError(
+            "sequence parallelism works on packed trajectories",
+            where="actor_rollout_ref.model.use_remove_padding",
+            got=False,
+            expected="true",
+        )
+
+
+def _check_micro_batches(config: RunConfig) -> None:
+    policy = config.actor_rollout_ref
+    actor, rollout, ref = policy.actor, policy.rollout, policy.ref
+    per_rank = actor.ppo_mini_batch_size * rollout.n // data_parallel_size(config)
+    _check_micro(
+        actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, per_rank, ACTOR, "ppo_micro_batch_size_per_gpu"
+    )
+    if not config.algorithm.rollout_correction or not config.algorithm.rollout_correction.bypass_mode:
+        size = rollout.log_prob_micro_batch_size_per_gpu
+        _check_micro(rollout.log_prob_use_dynamic_bsz, size, None, ROLLOUT, "log_prob_micro_batch_size_per_gpu")
+    if need_reference_policy(config):
+        size = ref.log_prob_micro_batch_size_per_gpu
+        where = "actor_rollout_ref.ref"
+        _check_micro(ref.log_prob_use_dynamic_bsz, size, None, where, "log_prob_micro_batch_size_per_gpu")
+    if need_critic(config):
+        critic = config.critic
+        size = critic.ppo_micro_batch_size_per_gpu
+        _check_micro(critic.use_dynamic_bsz, size, None, "critic", "ppo_micro_batch_size_per_gpu")
+    _warn_about_token_limit(actor, rollout)
+
+
+def _check_micro(dynamic: bool, size: int | None, per_rank: int | None, section: str, name: str) -> None:
+    if dynamic:
+        return
+    if size is None:
+        switch = "log_prob_use_dynamic_bsz" if name.startswith("log_prob") else "use_dynamic_bsz"
+        raise ConfigError(
+            "must be set", where=f"{section}.{name}", remedy=f"set it, or {section}.{switch}=true to go by token count"
+        )
+    if per_rank is not None and per_rank % size:
+        raise ConfigError(
+            f"a rank's share of a mini-batch, {per_rank} trajectories, must hold whole micro-batches",
+            where=f"{section}.{name}",
+            got=size,
+            expected=f"a divisor of {per_rank}",
+        )
+
+
+def _warn_about_token_limit(actor: FSDPActorConfig, rollout: RolloutConfig) -> None:
+    longest = rollout.prompt_length + rollout.response_length
+    room = actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size
+    if actor.use_dynamic_bsz and room < longest:
+        logger.warning(
+            "%s.ppo_max_token_len_per_gpu × sequence parallel = %d tokens; a trajectory may have %d and then fills "
+            "a micro-batch beyond the limit",
+            ACTOR,
+            room,
+            longest,
+        )
+
+
+def _check_rollout(rollout: RolloutConfig) -> None:
+    longest = rollout.prompt_length + rollout.response_length
+    if rollout.context_length < longest:
+        raise ConfigError(
+            f"the engine must hold prompt and response, {longest} tokens",
+            where=f"{ROLLOUT}.max_model_len",
+            got=rollout.max_model_len,
+            expected=f"null or at least {longest}",
+        )
+    if not rollout.enable_chunked_prefill and rollout.max_num_batched_tokens < rollout.context_length:
+        raise ConfigError(
+            "without chunked prefill a whole sequence must fit one engine step",
+            where=f"{ROLLOUT}.max_num_batched_tokens",
+            got=rollout.max_num_batched_tokens,
+            expected=f"at least {rollout.context_length}",
+            remedy=f"or set {ROLLOUT}.enable_chunked_prefill=true",
+        )
+    if rollout.val_kwargs.do_sample and rollout.val_kwargs.temperature == 0:
+        raise ConfigError(
+            "sampling at temperature 0 is greedy",
+            where=f"{ROLLOUT}.val_kwargs.temperature",
+            got=0,
+            expected="above 0 with val_kwargs.do_sample=true",
+        )
+
+
+def _check_algorithm(config: RunConfig) -> None:
+    algorithm, rollout = config.algorithm, config.actor_rollout_ref.rollout
+    correction = algorithm.rollout_correction
+    if correction is not None:
+        uses_log_probs = correction.bypass_mode or correction.rollout_is or correction.rollout_rs
+        if uses_log_probs and not rollout.calculate_log_probs:
+            raise ConfigError(
+                "rollout correction needs the rollout's log-probs",
+                where=f"{ROLLOUT}.calculate_log_probs",
+                got=False,
+                expected="true",
+            )
+        if correction.rollout_rs and correction.rollout_rs_threshold is None:
+            raise ConfigError(
+                f"rejection by {correction.rollout_rs} needs a bound",
+                where="algorithm.rollout_correction.rollout_rs_threshold",
+                expected='a number, or "low_high"',
+            )
+    if algorithm.adv_estimator.startswith("grpo") and rollout.n == 1:
+        logger.warning("%s.n=1: a group of one has no advantage under %s", ROLLOUT, algorithm.adv_estimator)
+    if algorithm.use_kl_in_reward and config.actor_rollout_ref.actor.use_kl_loss:
+        logger.warning("KL counts twice: algorithm.use_kl_in_reward and %s.use_kl_loss", ACTOR)
+
+
+def _check_reward_model(config: RunConfig) -> None:
+    model = config.reward.reward_model
+    where = "reward.reward_model.rollout"
+    if model.rollout.name is None:
+        raise ConfigError("must be set", where=f"{where}.name", expected="vllm")
+    refuse_rollout_backend(model.rollout.name, f"{where}.name")
+    devices = model.nnodes * model.n_gpus_per_node if model.enable_resource_pool else config.trainer.num_devices
+    size = model.rollout.replica_world_size
+    if devices < size or devices % size:
+        raise ConfigError(
+            f"a pool of {devices} devices cannot hold reward-model replicas of {size} devices",
+            where=f"{where}.tensor_model_parallel_size",
+            got=model.rollout.tensor_model_parallel_size,
+            expected=f"sizes whose product divides {devices}",
+        )
