@@ -5,13 +5,12 @@
 Estimators k1, k2, k3: J. Schulman, "Approximating KL Divergence", 2020. Shapes: B trajectories, T response tokens.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from verl.algorithms.settings import setting
-from verl.algorithms.tensor_math import masked_mean, zero_outside
 from verl.errors import ConfigError, UnsupportedError
 
 # exp(20) is 5e8: beyond it one token would decide the batch. The value of k3 is bounded once more.
@@ -54,14 +53,6 @@ def kl_penalty_forward(logprob: Tensor, ref_logprob: Tensor, kl_penalty: str) ->
     )
 
 
-class KLController(Protocol):
-    """Holds the KL coefficient `value`; `update` moves it after each step."""
-
-    value: float
-
-    def update(self, current_kl: float, n_steps: int) -> None: ...
-
-
 class FixedKLController:
     """A coefficient that never changes."""
 
@@ -102,24 +93,3 @@ def get_kl_controller(kl_ctrl: Any) -> FixedKLController | AdaptiveKLController:
 def compute_rewards(token_level_scores: Tensor, old_log_prob: Tensor, ref_log_prob: Tensor, kl_ratio: float) -> Tensor:
     """Scores minus the k1 penalty times `kl_ratio`."""
     return token_level_scores - (old_log_prob - ref_log_prob) * kl_ratio
-
-
-def penalize_rewards(
-    token_level_scores: Tensor,
-    old_log_probs: Tensor,
-    ref_log_prob: Tensor,
-    response_mask: Tensor,
-    kl_ctrl: KLController,
-    kl_penalty_type: str = "kl",
-) -> tuple[Tensor, dict[str, float]]:
-    """Rewards [B, T] after the in-reward KL penalty, and its metrics; the controller is updated once.
-
-    Ouyang et al. 2022, arXiv 2203.02155, equation 2.
-    """
-    kl_BT = zero_outside(response_mask, kl_penalty(old_log_probs, ref_log_prob, kl_penalty_type))
-    beta = kl_ctrl.value
-    counted_B = response_mask.sum(-1) > 0
-    current_kl = masked_mean(masked_mean(kl_BT, response_mask, -1), counted_B).item()
-    kl_ctrl.update(current_kl=current_kl, n_steps=token_level_scores.shape[0])
-    metrics = {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
-    return token_level_scores - beta * kl_BT, metrics

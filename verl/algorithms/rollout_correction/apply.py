@@ -5,7 +5,6 @@
 Shapes: B trajectories, T response tokens. A batch is anything with `batch` (tensors by name) and `meta_info`.
 """
 
-from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -86,8 +85,6 @@ def apply_bypass_mode(batch: Any, rollout_corr_config: Any = None, policy_loss_c
         )
     batch.batch["old_log_probs"] = _tensor(batch, "rollout_log_probs")
     batch.meta_info[BYPASS_KEY] = settings
-    if isinstance(policy_loss_config, MutableMapping) and loss_mode == "vanilla":
-        policy_loss_config.update({"loss_mode": "bypass_mode", "rollout_correction": settings})
 
 
 def _tensor(batch: Any, name: str) -> Tensor:
