@@ -87,7 +87,9 @@ class Fold:
 
     def add(self, spec: TensorSpec, nbytes: int, checksum: int) -> None:
         if spec.name in self.checksums:
-            raise TransportError(f"tensor {spec.name!r} was sent twice", remedy="send each name, and tied weights, once")
+            raise TransportError(
+                f"tensor {spec.name!r} was sent twice", remedy="send each name, and tied weights, once"
+            )
         self.checksums[spec.name] = checksum
         self.nbytes += nbytes
         self._manifest.update(msgspec.msgpack.encode(spec))

@@ -17,6 +17,25 @@ from verl.transport.header import DeviceHandle
 
 PROBE_BYTES = 64
 
+_REDUCED_FIELDS = (
+    "tensor_cls",
+    "size",
+    "stride",
+    "offset",
+    "storage_cls",
+    "dtype",
+    "device",
+    "handle",
+    "storage_bytes",
+    "storage_offset",
+    "requires_grad",
+    "ref_counter_handle",
+    "ref_counter_offset",
+    "event_handle",
+    "event_sync_required",
+)
+"""What torch 2.x passes to `rebuild_cuda_tensor`, in order."""
+
 
 def pci_address(device: torch.device) -> str:
     """domain:bus:device of an accelerator, equal in every process that sees it."""
@@ -42,10 +61,7 @@ def export(buffer: torch.Tensor, kind: str) -> DeviceHandle:
     """A handle of `buffer` (flat uint8 device memory) for `rebuild_ipc` in another process."""
     # reduce_tensor answers (rebuild function, its arguments); only plain fields of it cross the wire.
     _, arguments = reductions.reduce_tensor(buffer)
-    names = (
-        "tensor_cls size stride offset storage_cls dtype device handle storage_bytes storage_offset requires_grad "
-        "ref_counter_handle ref_counter_offset event_handle event_sync_required"
-    ).split()
+    names = _REDUCED_FIELDS
     if len(arguments) != len(names):
         raise TransportError(
             "this torch exports device memory in a form that is not known here",
@@ -92,3 +108,10 @@ def probe(mapped: torch.Tensor, offset: int, expected: tuple[int, ...]) -> str |
     """None where the exporter's pattern is read back at `offset`, else what is wrong."""
     got = tuple(mapped[offset : offset + len(expected)].cpu().tolist())
     return None if got == expected else f"the pattern at byte {offset} reads {got[:8]}…, written was {expected[:8]}…"
+
+
+def ipc_kind(device_type: str) -> str:
+    """How device memory of this type may be shared: "cuda", "hip", or "none" (then it goes through shared memory)."""
+    if device_type != "cuda":
+        return "none"
+    return "hip" if torch.version.hip else "cuda"

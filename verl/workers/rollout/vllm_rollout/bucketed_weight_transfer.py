@@ -439,8 +439,13 @@ class BucketedWeightReceiver:
         assert self.stats is not None
         fold = self._assembler.fold
         return StagedWeights(
-            self.stats.version, staged, self.stats.digest, text_of(fold.manifest), fold.nbytes, dict(fold.checksums)
+            self.stats.version, staged, self.stats.digest, text_of(fold.manifest), fold.nbytes, self.checksums
         )
+
+    @property
+    def checksums(self) -> dict[str, int]:
+        """Checksum of each tensor that has arrived so far, in the order sent."""
+        return dict(self._assembler.fold.checksums)
 
     def buckets(self) -> Iterator[list[tuple[str, torch.Tensor]]]:
         """The tensors completed by each bucket; the sender learns that all is well only after the last was taken."""
