@@ -1,0 +1,42 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""HIP_, ROCR_ and CUDA_VISIBLE_DEVICES → one of them."""
+
+from collections.abc import Mapping
+
+from verl.errors import ConfigError
+
+CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+
+
+def one_mask(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Changes that leave CUDA_VISIBLE_DEVICES as the only mask; null removes a variable. Values stay text (UUIDs too).
+
+    HIP and CUDA name the same mask twice, so equal values are fine. ROCR masks one layer below: devices are counted
+    anew from there, so beside another mask it would mean other devices than it says.
+
+    Raises
+    ------
+    ConfigError
+        saying which variable to unset.
+    """
+    cuda, hip, rocr = environ.get(CUDA), environ.get(HIP), environ.get(ROCR)
+    if rocr is not None and (hip is not None or cuda is not None):
+        other = HIP if hip is not None else CUDA
+        raise _contradiction(ROCR, rocr, other, environ[other], "the two masks are applied one after the other")
+    if hip is not None and cuda is not None and hip != cuda:
+        raise _contradiction(HIP, hip, CUDA, cuda, "the two masks say different devices")
+    if rocr is not None:
+        return {CUDA: rocr, ROCR: None}
+    if hip is not None:
+        return {CUDA: hip, HIP: None}
+    return {}
+
+
+def _contradiction(unset: str, value: str, keep: str, kept: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"both are set, and {why}",
+        where=f"{unset}, {keep}",
+        got=f"{unset}={value}, {keep}={kept}",
+        remedy=f"unset {unset} and let {keep} name the devices",
+    )
