@@ -1,0 +1,130 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""From the configuration of a role to what its engine takes: the one place that knows where a role keeps its keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Section = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Everything one role on one rank needs.
+
+    `trajectories_per_mini_batch` counts all ranks (None: the whole batch); `temperature` is used where the batch carries none.
+    """
+
+    model_type: str
+    strategy: str
+    model_config: Section
+    engine_config: Section
+    optimizer_config: Section | None
+    checkpoint_config: Section | None
+    loss_fn: Any = None
+    trajectories_per_mini_batch: int | None = None
+    epochs: int = 1
+    shuffle: bool = False
+    shuffle_seed: int = 42
+    needs_entropy: bool = False
+    temperature: float = 1.0
+
+
+def actor_settings(config: Any) -> EngineSettings:
+    """`config` is the `actor_rollout_ref` section."""
+    actor, rollout = config.actor, config.rollout
+    engine = {
+        **_role_engine(actor, actor.fsdp_config),
+        "use_dynamic_bsz": actor.use_dynamic_bsz,
+        "max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
+        "micro_batch_size_per_gpu": actor.get("ppo_micro_batch_size_per_gpu"),
+        "infer_use_dynamic_bsz": rollout.get("log_prob_use_dynamic_bsz", actor.use_dynamic_bsz),
+        "infer_max_token_len_per_gpu": rollout.get("log_prob_max_token_len_per_gpu") or actor.ppo_max_token_len_per_gpu,
+        "infer_micro_batch_size_per_gpu": rollout.get("log_prob_micro_batch_size_per_gpu"),
+        "use_remove_padding": actor.get("use_remove_padding", True),
+    }
+    return EngineSettings(
+        model_type="language_model",
+        strategy=actor.strategy,
+        model_config=config.model,
+        engine_config=engine,
+        optimizer_config=actor.optim,
+        checkpoint_config=actor.checkpoint,
+        trajectories_per_mini_batch=actor.ppo_mini_batch_size * rollout.n,
+        epochs=actor.ppo_epochs,
+        shuffle=actor.shuffle,
+        shuffle_seed=actor.data_loader_seed,
+        needs_entropy=bool(actor.entropy_coeff) or bool(actor.calculate_entropy),
+        temperature=rollout.temperature,
+    )
+
+
+def reference_settings(config: Any) -> EngineSettings:
+    """`config` is the `actor_rollout_ref` section; the reference starts from `ref.model.path` or the actor's model."""
+    ref = config.ref
+    engine = {
+        **_role_engine(ref, ref.fsdp_config),
+        "forward_only": True,
+        "infer_use_dynamic_bsz": ref.log_prob_use_dynamic_bsz,
+        "infer_max_token_len_per_gpu": ref.log_prob_max_token_len_per_gpu,
+        "infer_micro_batch_size_per_gpu": ref.get("log_prob_micro_batch_size_per_gpu"),
+        "use_remove_padding": config.model.get("use_remove_padding", True),
+    }
+    own_model = ref.get("model") or {}
+    return EngineSettings(
+        model_type="language_model",
+        strategy=ref.strategy,
+        # An adapter belongs to the policy; the reference is the model that it started from.
+        model_config={**config.model, **own_model, "lora_rank": 0},
+        engine_config=engine,
+        optimizer_config=None,
+        checkpoint_config=None,
+        temperature=config.rollout.temperature,
+    )
+
+
+def critic_settings(config: Any) -> EngineSettings:
+    """`config` is the `critic` section."""
+    engine = {
+        **_role_engine(config, config.fsdp),
+        "use_dynamic_bsz": config.use_dynamic_bsz,
+        "max_token_len_per_gpu": config.ppo_max_token_len_per_gpu,
+        "micro_batch_size_per_gpu": config.get("ppo_micro_batch_size_per_gpu"),
+        "infer_use_dynamic_bsz": config.use_dynamic_bsz,
+        "infer_max_token_len_per_gpu": config.forward_max_token_len_per_gpu,
+        "infer_micro_batch_size_per_gpu": config.get("forward_micro_batch_size_per_gpu")
+        or config.get("ppo_micro_batch_size_per_gpu"),
+        "use_remove_padding": config.model.get("use_remove_padding", True),
+    }
+    return EngineSettings(
+        model_type="value_model",
+        strategy=config.strategy,
+        model_config=config.model,
+        engine_config=engine,
+        optimizer_config=config.optim,
+        checkpoint_config=config.checkpoint,
+        trajectories_per_mini_batch=config.ppo_mini_batch_size * config.rollout_n,
+        epochs=config.ppo_epochs,
+        shuffle=config.shuffle,
+        shuffle_seed=config.data_loader_seed,
+    )
+
+
+def training_worker_settings(config: Any) -> EngineSettings:
+    """`config` is a `TrainingWorkerConfig`: each call of `train_batch` is one optimizer step over its whole batch."""
+    engine = config.engine_config
+    return EngineSettings(
+        model_type=config.model_type,
+        strategy=engine.get("strategy") or "fsdp",
+        model_config=config.model_config,
+        engine_config={"infer_use_dynamic_bsz": engine.get("use_dynamic_bsz"), **engine},
+        optimizer_config=config.optimizer_config,
+        checkpoint_config=config.checkpoint_config,
+    )
+
+
+def _role_engine(role: Any, engine: Section) -> dict[str, Any]:
+    """The engine section with the keys that a role states itself; both hold one value after the front door."""
+    stated = ("ulysses_sequence_parallel_size", "entropy_from_logits_with_chunking", "entropy_checkpointing")
+    return {**engine, **{key: role.get(key) for key in stated if role.get(key) is not None}}
