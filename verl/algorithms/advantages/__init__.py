@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advantage estimators by name; importing this package registers the built-in ones."""
 
-from verl.algorithms.advantages import gae, grpo
+from verl.algorithms.advantages import gae, grpo, optimal_baseline, reinforce
 from verl.algorithms.advantages.registry import (
     ADV_ESTIMATOR_REGISTRY,
     AdvantageEstimator,
@@ -16,5 +16,7 @@ __all__ = [
     "gae",
     "get_adv_estimator_fn",
     "grpo",
+    "optimal_baseline",
     "register_adv_est",
+    "reinforce",
 ]

@@ -74,7 +74,7 @@ def compute_grpo_passk_outcome_advantage(
 ) -> tuple[Tensor, Tensor]:
     """Only the best of a group learns, by its lead over the second: `(r_1 - r_2) / (std + epsilon)`.
 
-    Pass@k as the objective: arXiv 2503.19595, equation 5 with k = group size. A group that has lost its second member
+    Pass@k as the objective: arXiv 2503.19595, with k = group size. A group that has lost its second member
     teaches nothing.
     """
     scored = score_rows(token_level_rewards, response_mask)
@@ -107,7 +107,7 @@ def compute_gdpo_outcome_advantage(
 ) -> tuple[Tensor, Tensor]:
     """Several rewards, each normalised in its group, summed with weights, then whitened over the batch's tokens.
 
-    GDPO: arXiv 2601.05242, equations 4 to 6. `algorithm.gdpo_reward_keys` names columns of `non_tensor_batch`,
+    GDPO: arXiv 2601.05242. `algorithm.gdpo_reward_keys` names columns of `non_tensor_batch`,
     `algorithm.gdpo_reward_weights` their weights (1 each). A trajectory without one of its rewards takes no part.
     """
     rewards_KB = gdpo_rewards(config, non_tensor_batch).to(token_level_rewards.device)

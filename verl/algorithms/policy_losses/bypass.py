@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from verl.algorithms.policy_losses.ppo import compute_policy_loss_vanilla
-from verl.algorithms.policy_losses.registry import finish, prepare, register_policy_loss
+from verl.algorithms.policy_losses.registry import register_policy_loss
+from verl.algorithms.policy_losses.reinforce import compute_policy_loss_reinforce
 from verl.algorithms.rollout_correction.apply import correct
 from verl.algorithms.rollout_correction.spec import read_correction
 from verl.algorithms.settings import setting
@@ -55,21 +56,3 @@ def compute_policy_loss_bypass_mode(
             expected="ppo_clip | reinforce",
         )
     return loss, found.metrics | metrics
-
-
-def compute_policy_loss_reinforce(
-    rollout_log_prob: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "seq-mean-token-sum",
-    config: Any = None,
-    rollout_is_weights: Tensor | None = None,
-) -> tuple[Tensor, dict[str, Any]]:
-    """`-w A log pi`: the policy gradient with importance weights w (1 if not given).
-
-    Williams 1992; off-policy form: Degris et al. 2012, arXiv 1205.4839.
-    """
-    x = prepare(rollout_log_prob, log_prob, advantages, response_mask)
-    loss = finish(-x.advantages * x.log_prob, x.mask, loss_agg_mode, config, rollout_is_weights)
-    return loss, {"actor/ppo_kl": x.ppo_kl}

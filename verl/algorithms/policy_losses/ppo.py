@@ -29,7 +29,7 @@ def compute_policy_loss_vanilla(
 ) -> tuple[Tensor, dict[str, Any]]:
     """`-min(r A, clip(r, 1 - low, 1 + high) A)`; for A < 0 never more than `-c A`.
 
-    PPO: arXiv 1707.06347, equation 7. Dual clip (c): arXiv 1912.09729, equation 5. Separate bounds (clip-higher):
+    PPO: arXiv 1707.06347, equation 7. Dual clip (c): arXiv 1912.09729. Separate bounds (clip-higher):
     DAPO, arXiv 2503.14476, section 3.1.
     """
     clip_c = setting(config, "clip_ratio_c", 3.0)

@@ -40,6 +40,7 @@ class Inputs(NamedTuple):
     """The tensors of a loss with everything outside the mask set to zero, and the ratio to the old policy."""
 
     log_prob: Tensor
+    old_log_prob: Tensor
     advantages: Tensor
     log_ratio: Tensor
     """log of policy over old policy, within ±20."""
@@ -52,9 +53,11 @@ class Inputs(NamedTuple):
 def prepare(old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, response_mask: Tensor) -> Inputs:
     """Clean the inputs of a loss and form the ratio, all [B, T]."""
     log_prob = zero_outside(response_mask, log_prob)
-    log_ratio = (log_prob - zero_outside(response_mask, old_log_prob)).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    old_log_prob = zero_outside(response_mask, old_log_prob)
+    log_ratio = (log_prob - old_log_prob).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return Inputs(
         log_prob=log_prob,
+        old_log_prob=old_log_prob,
         advantages=zero_outside(response_mask, advantages),
         log_ratio=log_ratio,
         ratio=log_ratio.exp(),
