@@ -46,8 +46,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", report: Repor
         if key == "_target_":
             continue
         if key in hints:
-            if value != MISSING:
-                known[key] = convert(hints[key], value, here, report)
+            known[key] = convert(hints[key], _unless_missing(value, hints[key], here), here, report)
         elif not foreign_backend(here):
             extras[key] = _unknown(key, value, here, hints, report)
     try:
@@ -135,6 +134,15 @@ def nearest(key: str, known: typing.Iterable[str]) -> str | None:
     """The known key that looks most like `key`, if one does."""
     matches = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
+
+
+def _unless_missing(value: Any, hint: Any, path: str) -> Any:
+    """`???` is null where null is allowed; elsewhere the key must be set."""
+    if value != MISSING:
+        return value
+    if type(None) in typing.get_args(hint):
+        return None
+    raise ConfigError("must be set", where=path, remedy=f"add {path}=…")
 
 
 @functools.cache
