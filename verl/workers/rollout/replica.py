@@ -141,7 +141,7 @@ class RolloutReplica(ABC):
                 remedy="import verl.checkpoint_engine.worker, or pass worker_cls",
             )
         return RayClassWithInitArgs(
-            cls=ray.remote(worker_cls),
+            cls=worker_cls,
             rollout_config=self.config,
             model_config=self.model_config,
             replica_rank=self.replica_rank,
@@ -260,8 +260,7 @@ class RolloutReplica(ABC):
                 ray.kill(worker)
         self.workers = []
         if self.resource_pool is not None:
-            for group in self.resource_pool.get_placement_groups():
-                ray.util.remove_placement_group(group)
+            self.resource_pool.release()
             self.resource_pool = None
 
 

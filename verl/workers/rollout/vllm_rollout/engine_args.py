@@ -11,6 +11,7 @@ from verl.errors import ConfigError, UnsupportedError
 from verl.workers.rollout.sampling import response_budget, sampling_params
 from verl.workers.rollout.schemas import RolloutMode
 from verl.workers.rollout.utils import get_max_position_embeddings
+from verl.workers.rollout.vllm_rollout.utils import get_vllm_max_lora_rank
 
 __all__ = ["EngineSettings", "engine_arguments", "engine_environment", "response_budget", "sampling_params"]
 
@@ -168,17 +169,7 @@ def adapter_arguments(model: Any) -> dict[str, Any]:
     rank = model.get("lora_rank") or 0
     if rank <= 0 or (model.get("lora") or {}).get("merge"):
         return {}
-    # vLLM accepts these ranks only; the next larger one holds the adapter.
-    allowed = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-    ranks = [size for size in allowed if size >= rank]
-    if not ranks:
-        raise ConfigError(
-            "vLLM takes no adapter of that rank",
-            where="actor_rollout_ref.model.lora_rank",
-            got=rank,
-            expected=f"at most {allowed[-1]}",
-        )
-    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": ranks[0]}
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": get_vllm_max_lora_rank(rank)}
 
 
 def _platform_arguments(args: dict[str, Any], hf_config: Any, settings: EngineSettings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from verl.errors import ConfigError, DataError, PeerLost, TransportError
+from verl.errors import ConfigError, DataError, PeerLost, TransportError, WaitTimeout
 from verl.launch_info import REPLICA_RANK_ENV, LaunchInfo
 from verl.platform import current_platform
 from verl.utils.import_utils import optional_import
@@ -29,6 +29,7 @@ from verl.workers.rollout.vllm_rollout.engine_args import (
     response_budget,
 )
 from verl.workers.rollout.vllm_rollout.health_app import health_app
+from verl.workers.rollout.vllm_rollout.utils import VLLM_LORA_INT_ID, VLLM_LORA_NAME, VLLM_LORA_PATH
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -87,6 +88,8 @@ class vLLMHttpServer:
         self._version = 0
         self._stale: str | None = None
         self._update: int | None = None
+        self._update_is_adapter = False
+        self._adapter = False
         self._paused = False
         self._in_flight: dict[str, asyncio.Task[Any] | None] = {}
         platform = current_platform()
@@ -198,8 +201,10 @@ class vLLMHttpServer:
             return self._empty_answer(sampling_params)
         params = self._vllm.SamplingParams(**self._request_params(sampling_params, budget))
         prompt = self._prompt(prompt_ids, image_data, video_data)
-        with_priority = {"priority": priority} if self.config.get("scheduling_policy") == "priority" else {}
-        stream = self._engine.generate(prompt, params, request_id, **with_priority)
+        options: dict[str, Any] = {"lora_request": self._adapter_request()} if self._adapter else {}
+        if self.config.get("scheduling_policy") == "priority":
+            options["priority"] = priority
+        stream = self._engine.generate(prompt, params, request_id, **options)
         async with self._counted(request_id):
             final = await self._ask(_last(stream), f"the answer to request {request_id}", GENERATE_DEADLINE_S)
         return self._answer(final, wants_log_probs=params.logprobs is not None)
@@ -246,6 +251,9 @@ class vLLMHttpServer:
         media = {kind: data for kind, data in (("image", images), ("video", videos)) if data}
         prompt: dict[str, Any] = {"prompt_token_ids": [int(token) for token in prompt_ids]}
         return self._vllm.TokensPrompt(**prompt, **({"multi_modal_data": media} if media else {}))
+
+    def _adapter_request(self) -> Any:
+        return self._vllm.LoRARequest(lora_name=VLLM_LORA_NAME, lora_int_id=VLLM_LORA_INT_ID, lora_path=VLLM_LORA_PATH)
 
     def _answer(self, final: Any, wants_log_probs: bool) -> TokenOutput:
         completion = final.outputs[0]
@@ -326,7 +334,7 @@ class vLLMHttpServer:
             return
         await self.wait_for_requests_to_drain()
         # Hybrid: the next update brings all weights (level 2 drops them); colocated: they must come back (level 1).
-        level = 2 if self.rollout_mode is RolloutMode.HYBRID and not self._has_adapter() else 1
+        level = 2 if self.rollout_mode is RolloutMode.HYBRID and not self.lora_as_adapter else 1
         await self._ask(self._engine.sleep(level=level), "sleep")
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
@@ -337,7 +345,9 @@ class vLLMHttpServer:
         if tags is None or "kv_cache" in tags:
             await self._reset_caches()
 
-    def _has_adapter(self) -> bool:
+    @property
+    def lora_as_adapter(self) -> bool:
+        """Whether training sends an adapter for a base that stays, instead of merged weights."""
         return bool(adapter_arguments(self.model_config))
 
     async def start_profile(self, **kwargs: Any) -> None:
@@ -364,7 +374,7 @@ class vLLMHttpServer:
     ) -> list[dict[str, Any]]:
         """Let every worker listen for `version`; returns at once with what each said (socket, whether it stages).
 
-        Workers that cannot stage write in place: then the server must be paused, and is stale from now on.
+        A worker that cannot stage receives during `apply_weight_update`, with generation paused.
         """
         answers = await self.collective_rpc(
             "verl_begin_weights",
@@ -372,8 +382,7 @@ class vLLMHttpServer:
             kwargs={"version": version, "use_shm": use_shm, "deadline_s": deadline_s, **kwargs},
         )
         self._update = version
-        if not all(answer.get("stages", True) for answer in answers):
-            self._stale = f"weights of version {version} are being written in place"
+        self._update_is_adapter = bool(kwargs.get("peft_config")) and bool(kwargs.get("base_sync_done"))
         return answers
 
     async def apply_weight_update(self, version: int) -> dict[str, Any]:
@@ -395,28 +404,34 @@ class vLLMHttpServer:
                 )
             await self._reset_caches()
             await self.set_global_steps(version)
-        except PeerLost:
+        except (PeerLost, WaitTimeout):
             raise
         except Exception as error:
-            self._stale = f"the update to version {version} failed half way ({error})"
+            await self._after_failed_apply(version, error)
             raise TransportError(
                 f"applying weights of version {version} failed on {self.name}: {error}",
-                remedy="push the same version again: the server refuses to generate until then",
+                remedy="push the same version again",
             ) from error
+        self._adapter = self._adapter or self._update_is_adapter
         self._stale, self._update = None, None
         return {**workers[0], "apply_s": max(worker.get("apply_s", 0.0) for worker in workers), "workers": workers}
 
+    async def _after_failed_apply(self, version: int, error: Exception) -> None:
+        """Stale, unless every worker says that it has not touched a weight."""
+        self._stale = f"the update to version {version} failed half way ({error})"
+        workers = await self.collective_rpc("verl_weight_state", timeout=CONTROL_DEADLINE_S)
+        untouched = not any(worker["stale"] for worker in workers) and len({w["version"] for w in workers}) == 1
+        if untouched and workers[0]["version"] in (None, self._version):
+            self._stale = None
+
     async def abort_weight_update(self, version: int, reason: str) -> None:
-        """Drop what was received; the old weights go on serving unless they were being overwritten."""
+        """Drop what was received and not yet applied; the old weights go on serving."""
         await self.collective_rpc("verl_abort_weights", timeout=CONTROL_DEADLINE_S, args=(version, reason))
         self._update = None
-        await self.weight_state()
 
     async def weight_state(self) -> dict[str, Any]:
         """Version that serves, and whether the server is stale, as the server and each worker see it."""
         workers = await self.collective_rpc("verl_weight_state", timeout=CONTROL_DEADLINE_S)
-        if not self._stale and any(worker.get("stale") for worker in workers):
-            self._stale = "a worker holds weights of two versions"
         return {
             "version": self._version,
             "stale": self._stale is not None,

@@ -26,6 +26,8 @@ class Symbol:
     name: str
     parameters: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
+    in_worker: bool = False
+    """Used inside vLLM's workers (weight_loading), not by the server."""
 
 
 SYMBOLS = (
@@ -125,12 +127,30 @@ SYMBOLS = (
         "CompletionOutput",
         parameters=("token_ids", "logprobs", "finish_reason", "weight_versions"),
     ),
-    Symbol("vllm.lora.request", "LoRARequest", parameters=("lora_name", "lora_int_id", "lora_path")),
+    Symbol("vllm.lora.request", "LoRARequest", parameters=("lora_name", "lora_int_id", "lora_path", "load_inplace")),
+    Symbol("vllm.config", "set_current_vllm_config", parameters=("vllm_config",), in_worker=True),
+    Symbol("vllm.config.lora", "MaxLoRARanks", in_worker=True),
+    Symbol(
+        "vllm.model_executor.model_loader.reload", "initialize_layerwise_reload", parameters=("model",), in_worker=True
+    ),
+    Symbol(
+        "vllm.model_executor.model_loader.reload",
+        "finalize_layerwise_reload",
+        in_worker=True,
+    ),
+    Symbol("vllm.model_executor.model_loader.reload.layerwise", "get_layerwise_info", in_worker=True),
+    Symbol("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead", in_worker=True),
+    Symbol(
+        "vllm.model_executor.layers.vocab_parallel_embedding",
+        "UnquantizedEmbeddingMethod",
+        members=("process_weights_after_loading",),
+        in_worker=True,
+    ),
 )
 
 
 def load() -> SimpleNamespace:
-    """The symbols by their last name, from the vLLM that is installed.
+    """The symbols of the server by name, from the vLLM that is installed.
 
     Raises UnsupportedError where vLLM is missing or its version is not one of the supported.
     """
@@ -143,7 +163,7 @@ def load() -> SimpleNamespace:
             expected=" or ".join(SUPPORTED_VERSIONS),
             remedy="install a supported version, or compare vllm_symbols.SYMBOLS with yours and add it to the list",
         )
-    heads = {symbol.name.split(".")[0]: symbol.module for symbol in SYMBOLS}
+    heads = {symbol.name.split(".")[0]: symbol.module for symbol in SYMBOLS if not symbol.in_worker}
     return SimpleNamespace(**{name: getattr(importlib.import_module(module), name) for name, module in heads.items()})
 
 
