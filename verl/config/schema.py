@@ -97,7 +97,13 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         return value
     if hint is type(None) and value is None:
         return None
-    raise ConfigError("wrong type", where=path, got=value, expected=type_name(hint))
+    raise _wrong_type(value, hint, path)
+
+
+def _wrong_type(value: Any, hint: Any, path: str) -> ConfigError:
+    if value is None:
+        return ConfigError("must be set", where=path, expected=type_name(hint))
+    return ConfigError("wrong type", where=path, got=value, expected=type_name(hint))
 
 
 def _convert_union(hints: tuple[Any, ...], value: Any, path: str, report: Report) -> Any:
@@ -112,7 +118,7 @@ def _convert_union(hints: tuple[Any, ...], value: Any, path: str, report: Report
             return convert(hint, value, path, report)
         except ConfigError:
             continue
-    raise ConfigError("wrong type", where=path, got=value, expected=" or ".join(map(type_name, hints)))
+    raise _wrong_type(value, Union[hints], path)
 
 
 def _is_instance(value: Any, hint: Any) -> bool:
