@@ -1,0 +1,226 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Spreads prompts over agent workers: one group (asynchronous training) or a whole batch (validation)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from verl.errors import DataError, PeerLost
+from verl.experimental.agent_loop.postprocess import assemble
+from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory
+from verl.experimental.agent_loop.utils import load_agent_loop_config
+from verl.experimental.agent_loop.worker import AgentLoopWorker, GroupJob
+from verl.protocol import DataProto
+from verl.waits import bounded
+from verl.workers.rollout.utils import gather_or_cancel
+
+# Imports of torch and transformers in every worker at once, on few cores.
+START_DEADLINE_S = 300.0
+# Several turns of an hour each at most (the client's own bound); beyond that something hangs.
+GROUP_DEADLINE_S = 4 * 3600.0
+# Trajectories of one validation call: large enough to save round trips, small enough to share among workers.
+CHUNK = 64
+# Above any number of groups in flight: an async actor otherwise takes 1000 calls at a time.
+MAX_CONCURRENCY = 16384
+
+
+@dataclass
+class _Worker:
+    index: int
+    handle: Any
+    in_flight: int = 0
+    """Trajectories under way"""
+
+    @property
+    def name(self) -> str:
+        return f"agent worker {self.index}"
+
+
+class AgentLoopManager:
+    """The agent workers of one job.
+
+    Build it with `create`, inside the event loop of the process that awaits the groups.
+    """
+
+    def __init__(self, config: Any, workers: Sequence[Any], pad_token_id: int) -> None:
+        self.config = config
+        self.rollout_config = config.actor_rollout_ref.rollout
+        self.pad_token_id = pad_token_id
+        self.deadline_s = float(self.rollout_config.agent.get("group_deadline_s", None) or GROUP_DEADLINE_S)
+        self._workers = [_Worker(index, handle) for index, handle in enumerate(workers)]
+
+    @classmethod
+    async def create(
+        cls,
+        config: Any,
+        *,
+        servers: Any = None,
+        llm_client: Any = None,
+        reward_loop_worker_handles: Sequence[Any] | None = None,
+        num_workers: int | None = None,
+        trace_dir: str | None = None,
+    ) -> "AgentLoopManager":
+        """Start `rollout.agent.num_workers` workers, spread over the nodes.
+
+        `servers` is the `LLMServerManager`; each worker gets a client of its own (or a copy of `llm_client`).
+        """
+        llm_client = llm_client or servers.client()
+        agent = config.actor_rollout_ref.rollout.agent
+        entries = load_agent_loop_config(agent.get("agent_loop_config_path", None))
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        actor_cls = ray.remote(AgentLoopWorker)
+        workers = [
+            actor_cls.options(
+                num_cpus=0,
+                max_restarts=0,
+                max_concurrency=MAX_CONCURRENCY,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True),
+            ).remote(
+                config,
+                llm_client,
+                list(reward_loop_worker_handles or []),
+                agent_loops=entries,
+                worker_index=index,
+                seed=reproducible_seed(config),
+                trace_dir=trace_dir,
+            )
+            for index in range(num_workers or agent.num_workers)
+        ]
+        facts = await gather_or_cancel(
+            *(
+                _answer(worker.ready.remote(), "the start", f"agent worker {index}", START_DEADLINE_S)
+                for index, worker in enumerate(workers)
+            )
+        )
+        return cls(config, workers, facts[0]["pad_token_id"])
+
+    async def generate_group(
+        self, row: dict[str, Any], *, uid: str, n: int, policy_version: int = -1, validate: bool = False
+    ) -> tuple[GroupMeta, Any]:
+        """`n` trajectories of a row: their meta data, and a reference to the payload (`list[Trajectory]`).
+
+        The reference belongs to this process: it outlives the worker that made it.
+        """
+        worker = self._least_busy()
+        worker.in_flight += n
+        try:
+            call = worker.handle.generate_group.options(num_returns=2)
+            meta_ref, payload_ref = call.remote(without_tensors(row), uid, n, policy_version, validate)
+            meta = await self._from(worker, meta_ref, f"the trajectories of {uid}")
+        finally:
+            worker.in_flight -= n
+        return meta, payload_ref
+
+    async def generate_sequences(self, prompts: DataProto) -> DataProto:
+        """A whole batch, rows in their order; consecutive rows with one uid are the trajectories of one prompt.
+
+        `meta_info`: `validate` chooses `val_kwargs`, `global_steps` is the policy version.
+        """
+        jobs = jobs_of(prompts)
+        parts = await gather_or_cancel(*(self._run_chunk(chunk) for chunk in _chunks(jobs, len(self._workers))))
+        validate = bool(prompts.meta_info.get("validate", False))
+        config = self.rollout_config
+        return assemble(
+            [group for part in parts for group in part],
+            pad_token_id=self.pad_token_id,
+            prompt_length=int(config.prompt_length),
+            response_length=int(config.response_length),
+            temperature=float(config.val_kwargs.temperature if validate else config.temperature),
+        )
+
+    async def shutdown(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            ray.kill(worker.handle)
+        self._workers = []
+
+    async def _run_chunk(self, jobs: list[GroupJob]) -> list[list[Trajectory]]:
+        worker = self._least_busy()
+        count = sum(job.n for job in jobs)
+        worker.in_flight += count
+        try:
+            return await self._from(worker, worker.handle.generate_groups.remote(jobs), f"{count} trajectories")
+        finally:
+            worker.in_flight -= count
+
+    def _least_busy(self) -> _Worker:
+        if not self._workers:
+            raise PeerLost("no agent worker is left", remedy="see the errors of the workers above")
+        return min(self._workers, key=lambda worker: worker.in_flight)
+
+    async def _from(self, worker: _Worker, ref: Any, what: str) -> Any:
+        try:
+            return await _answer(ref, what, worker.name, self.deadline_s)
+        except PeerLost as error:
+            if isinstance(error.__cause__, RayActorError):
+                self._workers = [other for other in self._workers if other is not worker]
+            raise
+
+
+async def _answer(ref: Any, what: str, whom: str, deadline_s: float) -> Any:
+    try:
+        return await bounded(ref, what=what, whom=whom, deadline_s=deadline_s)
+    except RayActorError as error:
+        raise PeerLost(f"{whom} has died while it owed {what} ({error})") from error
+    except RayTaskError as error:
+        raise error.cause from error
+    except (asyncio.CancelledError, TimeoutError):
+        # Nobody waits any more: the worker should not go on.
+        ray.cancel(ref)
+        raise
+
+
+def without_tensors(row: dict[str, Any]) -> dict[str, Any]:
+    """The row as it travels: the placeholder tensor that batches need is of no use to a loop."""
+    return {key: value for key, value in row.items() if not isinstance(value, torch.Tensor)}
+
+
+def jobs_of(prompts: DataProto) -> list[GroupJob]:
+    """One job for each run of rows with equal uid; rows without a uid stand alone."""
+    columns = prompts.non_tensor_batch
+    if "raw_prompt" not in columns:
+        raise DataError("the batch has no raw_prompt", got=sorted(columns), expected="rows of RLHFDataset")
+    uids = columns.get("uid")
+    jobs: list[GroupJob] = []
+    for index in range(len(columns["raw_prompt"])):
+        uid = f"row-{index}" if uids is None else str(uids[index])
+        if jobs and jobs[-1].uid == uid:
+            jobs[-1] = GroupJob(jobs[-1].row, uid, jobs[-1].n + 1, jobs[-1].policy_version, jobs[-1].validate)
+            continue
+        row = without_tensors({key: column[index] for key, column in columns.items() if key != "uid"})
+        meta = prompts.meta_info
+        jobs.append(GroupJob(row, uid, 1, int(meta.get("global_steps", -1)), bool(meta.get("validate", False))))
+    return jobs
+
+
+def _chunks(jobs: list[GroupJob], num_workers: int) -> list[list[GroupJob]]:
+    """Consecutive jobs, at most CHUNK trajectories and at most an equal share of the workers."""
+    total = sum(job.n for job in jobs)
+    limit = max(1, min(CHUNK, -(-total // max(1, num_workers))))
+    chunks: list[list[GroupJob]] = []
+    size = limit
+    for job in jobs:
+        if size + job.n > limit:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(job)
+        size += job.n
+    return chunks
+
+
+def reproducible_seed(config: Any) -> int | None:
+    """The seed of trajectories where `rollout.full_determinism` asks for it, else None: the engine draws freely."""
+    rollout = config.actor_rollout_ref.rollout
+    if not rollout.get("full_determinism", False):
+        return None
+    for seed in (rollout.get("seed", None), config.data.get("seed", None), config.trainer.get("seed", None)):
+        if seed is not None:
+            return int(seed)
+    return 42

@@ -1,0 +1,169 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The actor that runs agent loops: many trajectories on one event loop, each sent to its reward as it ends."""
+
+import importlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hydra
+import xxhash
+
+import verl.experimental.agent_loop.single_turn_agent_loop  # noqa: F401  registers itself
+from verl.experimental.agent_loop.agent_loop import AGENT_LOOPS, AgentLoopBase, DictConfigWrap
+from verl.experimental.agent_loop.coalesce import Coalescer, GroupClient
+from verl.experimental.agent_loop.convert import to_trajectory
+from verl.experimental.agent_loop.scoring import RewardClient, drop_group, drop_reason
+from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory, describe_group
+from verl.utils.dataset.rl_dataset import get_dataset_class
+from verl.utils.import_utils import load_class_from_fqn
+from verl.utils.tokenizer import load_tokenizer_and_processor
+from verl.utils.trace import set_up_trace, span
+from verl.workers.rollout.sampling import sampling_params
+from verl.workers.rollout.utils import gather_or_cancel
+
+
+@dataclass(frozen=True)
+class GroupJob:
+    """One prompt to be answered `n` times; `policy_version` is the version at submission."""
+
+    row: dict[str, Any]
+    uid: str
+    n: int
+    policy_version: int = -1
+    validate: bool = False
+
+
+class AgentLoopWorker:
+    """Runs the loops of the groups it is sent. Used as an async Ray actor (see `AgentLoopManager`)."""
+
+    def __init__(
+        self,
+        config: Any,
+        llm_client: Any,
+        reward_loop_worker_handles: Sequence[Any] | None = None,
+        *,
+        agent_loops: Sequence[dict[str, Any]] = (),
+        worker_index: int = 0,
+        seed: int | None = None,
+        trace_dir: str | None = None,
+    ) -> None:
+        if trace_dir:
+            set_up_trace(trace_dir, f"agent-loop-{worker_index}")
+        self.config = config
+        self.rollout_config = config.actor_rollout_ref.rollout
+        self.llm_client = llm_client
+        self.seed = seed
+        model = config.actor_rollout_ref.model
+        _import_external(model.get("external_lib", None))
+        self.tokenizer, self.processor = load_tokenizer_and_processor(model)
+        self.dataset_cls = get_dataset_class(config.data)
+        self.agent_loops = {entry["name"]: _configured_loop(entry) for entry in agent_loops}
+        self.on_error = config.reward.get("on_error", "drop_sample")
+        handles = reward_loop_worker_handles or []
+        self.rewards = RewardClient(handles, self.tokenizer) if handles else None
+
+    async def ready(self) -> dict[str, int]:
+        """Answers when the worker is constructed, with what the manager needs to know of it."""
+        return {"pid": os.getpid(), "pad_token_id": self.tokenizer.pad_token_id}
+
+    async def generate_group(
+        self, row: dict[str, Any], uid: str, n: int, policy_version: int = -1, validate: bool = False
+    ) -> tuple[GroupMeta, list[Trajectory]]:
+        """`n` trajectories of one prompt; to be called with `num_returns=2`, so that the caller owns the payload."""
+        trajectories = await self._run_group(GroupJob(row, uid, n, policy_version, validate))
+        dropped = drop_reason(trajectories, self.on_error)
+        if dropped:
+            trajectories = drop_group(trajectories, dropped)
+        return describe_group(uid, trajectories, dropped), trajectories
+
+    async def generate_groups(self, jobs: Sequence[GroupJob]) -> list[list[Trajectory]]:
+        """Several groups at once, for validation; all their requests of one moment are one call to a server."""
+        client = GroupClient(self.llm_client)
+        try:
+            return await gather_or_cancel(*(self._run_group(job, client) for job in jobs))
+        finally:
+            await client.close()
+
+    async def _run_group(self, job: GroupJob, shared_client: GroupClient | None = None) -> list[Trajectory]:
+        client = shared_client or GroupClient(self.llm_client)
+        calls = self.rewards.for_group() if self.rewards else None
+        cache: dict[str, list[int]] = {}
+        try:
+            with span("generate_group", uid=job.uid, n=job.n, validate=job.validate):
+                return await gather_or_cancel(
+                    *(self._run_trajectory(job, repetition, client, calls, cache) for repetition in range(job.n))
+                )
+        finally:
+            if shared_client is None:
+                await client.close()
+            if calls is not None:
+                await calls.close()
+
+    async def _run_trajectory(
+        self,
+        job: GroupJob,
+        repetition: int,
+        client: GroupClient,
+        calls: Coalescer[dict[str, Any], dict[str, Any]] | None,
+        cache: dict[str, list[int]],
+    ) -> Trajectory:
+        loop = self._new_loop(job.row.get("agent_name") or self.rollout_config.agent.default_agent_loop, client)
+        loop.prompt_cache = cache
+        started_s = time.monotonic()
+        output = await loop.run(self._params(job, repetition), **job.row)
+        if not output.metrics.generate_sequences:
+            # A loop of a recipe that does not measure itself.
+            output.metrics.generate_sequences = time.monotonic() - started_s
+        trajectory = to_trajectory(
+            output,
+            uid=job.uid,
+            row=job.row,
+            policy_version=job.policy_version,
+            prompt_length=int(self.rollout_config.prompt_length),
+            response_length=int(self.rollout_config.response_length),
+        )
+        if calls is None or trajectory.reward_score is not None or trajectory.aborted:
+            return trajectory
+        return await self.rewards.score(trajectory, calls)
+
+    def _params(self, job: GroupJob, repetition: int) -> dict[str, Any]:
+        """Sampling parameters of one trajectory, its own to change."""
+        params = sampling_params(self.rollout_config, validate=job.validate)
+        if self.seed is not None:
+            params["seed"] = trajectory_seed(self.seed, job.uid, repetition)
+        return params
+
+    def _new_loop(self, name: str, client: GroupClient) -> AgentLoopBase:
+        parts = {
+            "trainer_config": DictConfigWrap(self.config),
+            "server_manager": client,
+            "tokenizer": self.tokenizer,
+            "processor": self.processor,
+            "dataset_cls": self.dataset_cls,
+            "data_config": DictConfigWrap(self.config.data),
+        }
+        if name in self.agent_loops:
+            cls, arguments = self.agent_loops[name]
+            return cls(**parts, **arguments)
+        return AGENT_LOOPS.get(name)(**parts)
+
+
+def _configured_loop(entry: dict[str, Any]) -> tuple[type[AgentLoopBase], dict[str, Any]]:
+    """Class and constructor arguments of an entry of the agent loop configuration."""
+    arguments = {key: value for key, value in entry.items() if key not in ("name", "_target_")}
+    built = hydra.utils.instantiate(arguments, _convert_="all") if arguments else {}
+    return load_class_from_fqn(entry["_target_"], f"agent loop {entry['name']}"), built
+
+
+def trajectory_seed(seed: int, uid: str, repetition: int) -> int:
+    """Seed of one trajectory: a replayed uid repeats it, the siblings of a group differ."""
+    return xxhash.xxh3_64_intdigest(f"{seed}:{uid}:{repetition}".encode()) & (2**63 - 1)
+
+
+def _import_external(modules: str | Sequence[str] | None) -> None:
+    for module in [modules] if isinstance(modules, str) else modules or []:
+        importlib.import_module(module)

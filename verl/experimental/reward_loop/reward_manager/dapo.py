@@ -1,0 +1,72 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The reward function's score, less a penalty that grows over the last tokens of the budget (DAPO)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from verl.errors import ConfigError
+from verl.experimental.reward_loop.reward_manager.base import SampleRewardManager
+from verl.experimental.reward_loop.reward_manager.registry import register
+from verl.experimental.reward_loop.sample import RewardSample
+
+__all__ = ["DAPORewardManager", "overlong_penalty"]
+
+
+def overlong_penalty(response_length: int, max_resp_len: int, buffer_len: int, penalty_factor: float) -> float:
+    """Soft overlong punishment, arXiv:2503.14476 eq. 13, scaled.
+
+    min(-(length - (max_resp_len - buffer_len)) / buffer_len * penalty_factor, 0)
+    """
+    exceeded = response_length - (max_resp_len - buffer_len)
+    return min(-exceeded / buffer_len * penalty_factor, 0.0)
+
+
+@register("dapo")
+class DAPORewardManager(SampleRewardManager):
+    """Reads `reward.reward_kwargs.{max_resp_len, overlong_buffer_cfg.{enable,len,penalty_factor,log}}`."""
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Callable[..., Any],
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any | None = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score, reward_router_address, reward_model_tokenizer)
+        options = config.reward.get("reward_kwargs", None) or {}
+        buffer = options.get("overlong_buffer_cfg", None) or {}
+        self.penalised = bool(buffer.get("enable", False))
+        self.max_resp_len = options.get("max_resp_len", None)
+        self.buffer_len = buffer.get("len", 0)
+        self.penalty_factor = float(buffer.get("penalty_factor", 1.0) or 0.0)
+        self.log = bool(buffer.get("log", False))
+        if self.penalised:
+            self._check()
+
+    def _check(self) -> None:
+        where = "reward.reward_kwargs"
+        if not self.max_resp_len:
+            raise ConfigError(
+                "the overlong penalty needs a length",
+                where=f"{where}.max_resp_len",
+                got=self.max_resp_len,
+                expected="a positive number of tokens",
+            )
+        if not self.buffer_len or not 0 < self.buffer_len <= self.max_resp_len:
+            raise ConfigError(
+                "the overlong penalty needs a buffer",
+                where=f"{where}.overlong_buffer_cfg.len",
+                got=self.buffer_len,
+                expected=f"between 1 and max_resp_len={self.max_resp_len}",
+            )
+
+    async def run_sample(self, sample: RewardSample) -> dict[str, Any]:
+        score, extras = await self.score(sample)
+        if self.penalised:
+            penalty = overlong_penalty(sample.response_length, self.max_resp_len, self.buffer_len, self.penalty_factor)
+            score += penalty
+            if self.log:
+                extras = extras | {"overlong_reward": penalty, "overlong": penalty < 0}
+        return {"reward_score": score, "reward_extra_info": extras}
