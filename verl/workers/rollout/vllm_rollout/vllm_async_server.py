@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement of vLLM servers: which node, which devices, which environment. The server itself is in `vllm_server`."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -109,12 +110,10 @@ class vLLMReplica(RolloutReplica):
         settings = EngineSettings(self.replica_rank, self.rollout_mode, platform.device_type, platform.vendor)
         return {
             **LaunchInfo(info.job_id, info.run_dir, self.replica_rank).to_env(),
+            **{name: os.environ.get(name, value) for name, value in platform.rollout_env().items()},
             **engine_environment(self.config, settings),
             # The server sets the devices of its workers itself: Ray gives it none and must not hide them.
-            "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
-            "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
-            "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
-            "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": "1",
+            **platform.server_actor_env(),
             "NCCL_CUMEM_ENABLE": "0",
         }
 

@@ -99,6 +99,7 @@ class vLLMHttpServer:
         os.environ[REPLICA_RANK_ENV] = str(replica_rank)
         os.environ.update(engine_environment(config, self._settings))
         if cuda_visible_devices:
+            platform.settle_visible_devices()
             os.environ[platform.visible_devices_env] = cuda_visible_devices
 
     # Life
