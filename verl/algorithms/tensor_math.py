@@ -69,6 +69,16 @@ def clip_by_value(x: Tensor, tensor_min: Tensor, tensor_max: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(x, tensor_min), tensor_max)
 
 
+def compute_grad_norm(model: torch.nn.Module) -> float:
+    """L2 norm of all gradients of a model, 0 where it has none."""
+    squares = [
+        parameter.grad.detach().double().square().sum()
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    ]
+    return float(sum(squares)) ** 0.5
+
+
 def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -> Tensor:
     """`y_t = x_t + discount * y_next` over the masked positions of each row; zeros outside.
 
