@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl.errors import ConfigError
+from verl.platform import current_platform
 from verl.single_controller.base.decorator import Dispatch, Execute, register
 from verl.utils.net_utils import get_free_port
 
@@ -57,8 +58,10 @@ class Worker(WorkerHelper):
     fused_worker_attr_name = "fused_worker_dict"
 
     def __init__(self, cuda_visible_devices: str | None = None) -> None:
+        platform = current_platform()
         if cuda_visible_devices is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = cuda_visible_devices
+            os.environ[platform.visible_devices_env] = cuda_visible_devices
+        platform.settle_visible_devices()
         self._rank = int(os.environ.get("RANK", "0"))
         self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self._dispatch_dp_rank: dict[str, int] = {}
@@ -67,7 +70,8 @@ class Worker(WorkerHelper):
     @classmethod
     def env_keys(cls) -> list[str]:
         """Variables that a worker reads."""
-        return ["WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
+        facts = ["WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
+        return [*facts, current_platform().visible_devices_env]
 
     @property
     def world_size(self) -> int:
@@ -85,7 +89,7 @@ class Worker(WorkerHelper):
 
     def get_cuda_visible_devices(self) -> str:
         """The visible-devices variable, or "not set"."""
-        return os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        return os.environ.get(current_platform().visible_devices_env, "not set")
 
     def get_fused_worker_by_name(self, worker_name: str) -> "Worker | None":
         """The worker of another role in this process."""

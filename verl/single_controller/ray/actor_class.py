@@ -18,6 +18,7 @@ from verl.single_controller.base.worker_group import ClassWithInitArgs
 from verl.single_controller.ray import capacity
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 from verl.utils.net_utils import get_free_port, host_in_url
+from verl.utils.ray_utils import ray_noset_visible_devices
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,13 @@ def hosted(worker_cls: type) -> type:
             port, self._verl_port_holder = get_free_port(address, with_alive_sock=True, ports=ports)
             return host_in_url(address), str(port)
 
-        def verl_start(self, env: dict[str, str]) -> None:
+        def verl_start(self, env: dict[str, str], device_resource: str | None) -> None:
             """Take over the rank's environment and build the worker."""
             os.environ.update(env)
+            own_devices = ray.get_runtime_context().get_accelerator_ids().get(device_resource or "", [])
+            if own_devices and ray_noset_visible_devices():
+                # Ray left the mask alone: all devices of the node are visible, and this one is ours.
+                os.environ["LOCAL_RANK"] = own_devices[0]
             args, kwargs = self.__dict__.pop("_verl_init")
             super().__init__(*args, **kwargs)
 

@@ -6,6 +6,7 @@ Never sets a namespace: an anonymous one belongs to the job, so named actors of 
 Free of torch at import time: control processes use it.
 """
 
+import itertools
 import logging
 import os
 import shutil
@@ -19,6 +20,7 @@ import ray
 
 from verl.errors import ConfigError
 from verl.launch_info import default_run_root
+from verl.single_controller.ray import reaper
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,8 @@ _QUICK_START_ENV = {
     "RAY_enable_metrics_collection": "0",
     "RAY_DISABLE_DASHBOARD_AGENT": "1",
     "RAY_AUTH_MODE": "disabled",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A worker that dies takes the processes it started with it (vLLM's engine, for one).
+    "RAY_process_group_cleanup_enabled": "1",
 }
 
 
@@ -44,25 +47,17 @@ class RayJob:
     log_dir: Path | None = None
     _temp_dir: Path | None = field(default=None, repr=False)
     _connected_here: bool = field(default=True, repr=False)
+    _watcher: Any = field(default=None, repr=False)
 
     def shutdown(self) -> None:
         """End what `init_ray` started: the cluster if it is ours, else the connection; a second call does nothing."""
         if self._connected_here and ray.is_initialized():
             ray.shutdown()
         self._connected_here = False
-        if self._temp_dir is not None:
-            self._keep_logs(self._temp_dir)
-            shutil.rmtree(self._temp_dir, ignore_errors=True)
-            self._temp_dir = None
-
-    def _keep_logs(self, temp_dir: Path) -> None:
-        """The log directory was a link into the session while it ran; now the files themselves move there."""
-        if self.log_dir is None or not self.log_dir.is_symlink():
-            return
-        source = self.log_dir.resolve()
-        self.log_dir.unlink()
-        if source.is_dir():
-            shutil.copytree(source, self.log_dir, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
+        if self._watcher is not None:
+            reaper.clean_up(self._temp_dir, self.log_dir)
+            reaper.dismiss(self._watcher)
+            self._watcher = None
 
 
 def init_ray(
@@ -75,6 +70,7 @@ def init_ray(
 
     `ray_kwargs` is the configuration's section: arguments of `ray.init` under `ray_init`. Its runtime environment
     wins over `runtime_env`. Where this process is connected already, that connection is used and left alone.
+    The logs of a cluster that is started here are found in `log_dir`/ray, while it runs and afterwards.
     """
     arguments = dict((ray_kwargs or {}).get("ray_init") or {})
     arguments = {key: value for key, value in arguments.items() if value is not None}
@@ -111,9 +107,8 @@ def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Short, because Ray puts sockets below it whose paths end at 107 bytes.
     temp_dir = Path(tempfile.mkdtemp(prefix="r", dir=root))
-    cores = os.cpu_count() or 1
     defaults = {
-        "num_cpus": max(cores, MIN_LOGICAL_CPUS),
+        "num_cpus": max(os.cpu_count() or 1, MIN_LOGICAL_CPUS),
         "include_dashboard": False,
         "object_store_memory": _object_store_bytes(),
         "log_to_driver": False,
@@ -121,24 +116,25 @@ def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path
         "_temp_dir": str(temp_dir),
         "_system_config": {"prestart_worker_first_driver": False},
     }
+    log_dir = None if log_dir is None else _free_name(log_dir.absolute())
+    watcher = reaper.start(temp_dir, log_dir)
     try:
         context = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
     except BaseException:
-        shutil.rmtree(temp_dir, ignore_errors=True)
+        reaper.clean_up(temp_dir, None)
+        reaper.dismiss(watcher)
         raise
-    job = RayJob(context.address_info["gcs_address"], owns_cluster=True, log_dir=log_dir, _temp_dir=temp_dir)
     if log_dir is not None:
-        _link_logs(log_dir, Path(context.address_info["session_dir"]) / "logs")
-    return job
+        # While the cluster runs its logs live in its own directory; afterwards they move to where the link is.
+        log_dir.symlink_to(Path(context.address_info["session_dir"]) / "logs")
+    return RayJob(context.address_info["gcs_address"], True, log_dir, _temp_dir=temp_dir, _watcher=watcher)
 
 
-def _link_logs(log_dir: Path, session_logs: Path) -> None:
-    log_dir.parent.mkdir(parents=True, exist_ok=True)
-    if log_dir.is_symlink():
-        log_dir.unlink()
-    elif log_dir.exists():
-        log_dir.rename(log_dir.with_name(f"{log_dir.name}.{int(log_dir.stat().st_mtime)}"))
-    log_dir.symlink_to(session_logs)
+def _free_name(log_dir: Path) -> Path:
+    """`ray` in the log directory, or `ray-2` … where an earlier start of the run left its own."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    names = itertools.chain(["ray"], (f"ray-{number}" for number in itertools.count(2)))
+    return next(path for name in names if not os.path.lexists(path := log_dir / name))
 
 
 def _object_store_bytes() -> int:

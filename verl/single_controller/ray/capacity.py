@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import ray
 
 from verl.errors import ConfigError
+from verl.platform import current_platform
+from verl.platform.detect import OVERRIDE_ENV
 
 # A process that imports torch and transformers takes 0.42 GB before it holds any weight.
 MIN_RANK_BYTES = 420_000_000
@@ -43,15 +45,18 @@ def has_devices() -> bool:
 def device_resource(device_name: str | None) -> str | None:
     """Ray's resource for a device type; None for CPUs. Without a name, what the cluster has."""
     if device_name is None:
-        if os.environ.get("VERL_PLATFORM", "").lower() == "cpu":
-            return None
+        if os.environ.get(OVERRIDE_ENV):
+            return device_resource(current_platform().device_type)
+        # The cluster, not this process: a driver on a head node sees no device.
         known = {resource for node in nodes() for resource in node.total}
         return next((resource for resource in _DEVICE_RESOURCES.values() if resource in known), None)
     if device_name == "cpu":
         return None
-    if device_name not in _DEVICE_RESOURCES:
-        raise ConfigError("unknown device type", got=device_name, expected=f"cpu or one of {list(_DEVICE_RESOURCES)}")
-    return _DEVICE_RESOURCES[device_name]
+    if device_name in _DEVICE_RESOURCES:
+        return _DEVICE_RESOURCES[device_name]
+    if device_name == current_platform().device_type:
+        return current_platform().ray_resource
+    raise ConfigError("unknown device type", got=device_name, expected=f"cpu or one of {list(_DEVICE_RESOURCES)}")
 
 
 def cpu_per_rank(free_cpus: float, ranks: int) -> float:

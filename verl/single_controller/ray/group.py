@@ -109,15 +109,15 @@ class RayWorkerGroup(WorkerGroup):
         refs = [*(worker.verl_seat.remote() for worker in self._workers), first]
         *seats, self._master = self._waiter.wait(refs, "start of the process", self._start_deadline_s)
         self._know(dict(zip(self._workers, seats, strict=True)))
-        envs = self._rank_envs(seats)
-        started = [worker.verl_start.remote(env) for worker, env in zip(self._workers, envs, strict=True)]
+        device = capacity.device_resource(self.device_name) if self.resource_pool.use_gpu else None
+        envs = self._rank_envs(seats, has_device=device is not None)
+        started = [worker.verl_start.remote(env, device) for worker, env in zip(self._workers, envs, strict=True)]
         self._waiter.wait(started, "__init__", self._start_deadline_s)
 
-    def _rank_envs(self, seats: Sequence[Seat]) -> list[dict[str, str]]:
+    def _rank_envs(self, seats: Sequence[Seat], has_device: bool) -> list[dict[str, str]]:
         on_node: dict[str, list[int]] = {}
         for rank, seat in enumerate(seats):
             on_node.setdefault(seat.node_id, []).append(rank)
-        uses_device = self.resource_pool.use_gpu and capacity.device_resource(self.device_name) is not None
         address, port = self._master
         envs = []
         for rank, seat in enumerate(seats):
@@ -127,8 +127,8 @@ class RayWorkerGroup(WorkerGroup):
                     "RANK": str(rank),
                     "WORLD_SIZE": str(len(seats)),
                     # Ray shows a rank its own device only, which is then number 0.
-                    "LOCAL_RANK": "0" if uses_device else str(local_rank),
-                    "LOCAL_WORLD_SIZE": "1" if uses_device else str(local_size),
+                    "LOCAL_RANK": "0" if has_device else str(local_rank),
+                    "LOCAL_WORLD_SIZE": "1" if has_device else str(local_size),
                     "RAY_LOCAL_RANK": str(local_rank),
                     "RAY_LOCAL_WORLD_SIZE": str(local_size),
                     "MASTER_ADDR": address,

@@ -1,0 +1,111 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a local Ray cluster: no process of it stays, its logs are kept, its directory goes.
+
+Ray's servers die with the driver, its agents only a minute later, and what an actor started may outlive it. So a
+small process watches the driver and cleans up after it however it ends, kill -9 included. A process belongs to the
+cluster if it holds a file below the cluster's directory open for writing: Ray sends every process's output there, and
+children inherit it (whoever reads a log, `tail -f` say, does not).
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+GRACE_S = 5.0
+_POLL_S = 0.25
+
+
+def start(temp_dir: Path, log_dir: Path | None) -> "subprocess.Popen[bytes]":
+    """Watch this process; `dismiss` ends the watch."""
+    command = [sys.executable, "-S", "-E", __file__, str(os.getpid()), str(temp_dir), str(log_dir or "")]
+    # A session of its own: Ctrl-C and a kill of the driver's process group must not reach it.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def dismiss(watcher: "subprocess.Popen[bytes]") -> None:
+    """End the watch without a clean-up."""
+    watcher.kill()
+    watcher.wait(timeout=GRACE_S)
+    watcher.stdin.close()
+
+
+def clean_up(temp_dir: Path, log_dir: Path | None) -> None:
+    """Wait `GRACE_S` for the cluster's processes to end by themselves, kill the rest, keep the logs, remove the dir."""
+    end_s = time.monotonic() + GRACE_S
+    while (left := list(holders(temp_dir))) and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+    for pid in left:
+        _kill(pid)
+    while any(holders(temp_dir)) and time.monotonic() < end_s + GRACE_S:
+        time.sleep(_POLL_S)
+    _keep_logs(temp_dir, log_dir)
+    shutil.rmtree(temp_dir, ignore_errors=True)
+
+
+def holders(directory: Path) -> Iterator[int]:
+    """Processes of this user, other than this one, that hold a file below `directory` open for writing."""
+    prefix = f"{directory}/"
+    for entry in os.scandir("/proc") if os.path.isdir("/proc") else ():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds(entry.path, prefix):
+            yield int(entry.name)
+
+
+def _holds(process: str, prefix: str) -> bool:
+    try:
+        links = os.listdir(f"{process}/fd")
+    except OSError:
+        # It has ended, or belongs to somebody else.
+        return False
+    for link in links:
+        try:
+            if os.readlink(f"{process}/fd/{link}").startswith(prefix) and _is_for_writing(f"{process}/fdinfo/{link}"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _is_for_writing(fdinfo: str) -> bool:
+    with open(fdinfo) as lines:
+        flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _keep_logs(temp_dir: Path, log_dir: Path | None) -> None:
+    """While the cluster ran the log directory was a link into the session; now the files themselves move there."""
+    if log_dir is None or not log_dir.is_symlink():
+        return
+    source = Path(os.path.realpath(log_dir))
+    log_dir.unlink()
+    if source.is_dir() and temp_dir in source.parents:
+        shutil.copytree(source, log_dir, dirs_exist_ok=True)
+
+
+def watch(driver_pid: int, temp_dir: Path, log_dir: Path | None) -> None:
+    """Return once the driver is gone and everything of its cluster with it."""
+    while os.getppid() == driver_pid:
+        # The pipe ends with the driver, at once; its pid tells where a forked child keeps the pipe open.
+        if select.select([sys.stdin], [], [], 1.0)[0]:
+            break
+    while os.getppid() == driver_pid:
+        time.sleep(_POLL_S)
+    clean_up(temp_dir, log_dir)
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None)
