@@ -16,6 +16,10 @@ _MASK = (1 << 64) - 1
 _PRIME = 0x9E3779B185EBCA87
 
 
+class CorruptBytes(TransportError):
+    """Bytes arrived otherwise than they were sent. Never retried: a machine that does this once cannot be trusted."""
+
+
 class Running(Protocol):
     """A checksum of the bytes of one tensor, fed in order."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from verl.errors import TransportError
-from verl.transport.checksum import Fold, Running, new_checksum
+from verl.transport.checksum import CorruptBytes, Fold, Running, new_checksum
 from verl.transport.header import Segment, TensorSpec
 
 ALIGN_BYTES = 16
@@ -118,7 +118,7 @@ class Assembler:
         running = self._partial.checksum if self._partial else new_checksum(self._kind)
         checksum = running.update(data)
         if checksum != segment.checksum:
-            raise TransportError(
+            raise CorruptBytes(
                 "the bytes that arrived are not those that were sent",
                 where=segment.where,
                 got=f"checksum {checksum:016x}",

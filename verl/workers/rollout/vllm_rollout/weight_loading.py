@@ -23,13 +23,13 @@ from torch import nn
 from verl.errors import TransportError
 from verl.launch_info import LaunchInfo
 from verl.transport.device_ipc import ipc_kind
+from verl.transport.stats import text_of
 from verl.transport.streams import chain
 from verl.utils.import_utils import optional_import
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     DEFAULT_DEADLINE_S,
     BucketedWeightReceiver,
     ReceiverThread,
-    text_of,
     weight_socket_handle,
 )
 
@@ -135,8 +135,7 @@ def load_adapter(worker: Any, tensors: dict[str, torch.Tensor], peft_config: dic
     safetensors = optional_import("safetensors.torch", _NEEDED_FOR)
     lora = optional_import("vllm.lora.request", _NEEDED_FOR)
     with tempfile.TemporaryDirectory(prefix="adapter-", dir=LaunchInfo.from_env().ensure_run_dir()) as directory:
-        plain = {key: _plain(value) for key, value in peft_config.items()}
-        (Path(directory) / "adapter_config.json").write_text(json.dumps(plain))
+        (Path(directory) / "adapter_config.json").write_text(json.dumps(peft_config))
         owned = {name: tensor.contiguous() for name, tensor in tensors.items()}
         safetensors.save_file(owned, str(Path(directory) / "adapter_model.safetensors"))
         worker.add_lora(
@@ -144,13 +143,6 @@ def load_adapter(worker: Any, tensors: dict[str, torch.Tensor], peft_config: dic
                 lora_name=VLLM_LORA_NAME, lora_int_id=VLLM_LORA_INT_ID, lora_path=directory, load_inplace=True
             )
         )
-
-
-def _plain(value: Any) -> Any:
-    """PEFT keeps enums and sets in its configuration; JSON knows neither."""
-    if isinstance(value, set | tuple | list):
-        return sorted(value) if isinstance(value, set) else list(value)
-    return getattr(value, "value", value)
 
 
 def missing_parts(received: set[str], packed: dict[str, list[str]]) -> None:
