@@ -112,6 +112,8 @@ class DataConfig(Node):
     """Growing data sets, left out."""
     apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments passed on to the chat template."""
+    output_path: str | None = None
+    """Parquet file that main_generation_server writes."""
     cache_dir: str = "~/.cache/verl/rlhf"
     """Where remote files are copied to."""
     chat_template_func: str | None = None

@@ -50,8 +50,11 @@ def run_main(
     argv: Sequence[str] | None = None,
     *,
     build: Callable[..., T] = build_config,  # type: ignore[assignment]
+    check: Callable[[T], None] | None = None,
 ) -> int:
-    """Parse `argv`, build the configuration, call `run(config, composed)`; returns the exit code.
+    """Parse `argv`, build the configuration, check it, call `run(config, composed)`; returns the exit code.
+
+    `build` makes the typed configuration (`build_sft_config` …); `check` looks at it as a whole (default: `check_run`).
 
     0: done · 1: the run failed · 2: the configuration is wrong.
     """
@@ -67,7 +70,7 @@ def run_main(
             return 0
         composed = settle(composed, line)
         config = build(composed, unknown="keep")
-        check(config)
+        (check or check_run)(config)
     except VerlError as error:
         return report(error, 2)
     try:
@@ -98,7 +101,7 @@ def settle(composed: DictConfig, line: CommandLine) -> DictConfig:
     return config
 
 
-def check(config: Any) -> None:
+def check_run(config: Any) -> None:
     """Validate a run and say its batch arithmetic; configurations of other programs check themselves field by field."""
     if isinstance(config, RunConfig):
         validate(config)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 logger = logging.getLogger(__name__)
 
-ROOTS = ("custom_reward_function", "reward_model", "sandbox_fusion")
+LEGACY_ROOTS = ("custom_reward_function", "reward_model", "sandbox_fusion")
 _MOVED = {
     "reward_model.num_workers": "reward.num_workers",
     "reward_model.reward_manager": "reward.reward_manager.name",
@@ -34,8 +34,10 @@ _DROPPED = ("reward_model.model.external_lib", "reward_model.model.trust_remote_
 def migrate_legacy_reward_impl(config: DictConfig) -> DictConfig:
     """A copy in which every old key that is set (not null) stands at its new place; the old sections are gone."""
     config = copy.deepcopy(config)
+    # The evaluation's file has the old home only: nothing of the user's has moved there.
+    both_homes = "reward" in config
     with open_dict(config):
-        old = {root: OmegaConf.to_container(config[root], resolve=True) for root in ROOTS if config.get(root)}
+        old = {root: OmegaConf.to_container(config[root], resolve=True) for root in LEGACY_ROOTS if config.get(root)}
         for path, value in _set_leaves(old):
             if path in _DROPPED:
                 logger.warning("%s is without effect", path)
@@ -43,8 +45,9 @@ def migrate_legacy_reward_impl(config: DictConfig) -> DictConfig:
             new = _new_path(path)
             _ensure_sections(config, new)
             OmegaConf.update(config, new, value, force_add=True)
-            logger.warning("%s has moved; set %s=%s", path, new, value)
-        for root in ROOTS:
+            if both_homes:
+                logger.warning("%s has moved; set %s=%s", path, new, value)
+        for root in LEGACY_ROOTS:
             config.pop(root, None)
     return config
 

@@ -20,7 +20,7 @@ from verl.config.checks import at_least
 from verl.config.critic import FSDPCriticConfig
 from verl.config.data import DataConfig
 from verl.config.left_out import DistillationConfig, TransferQueueConfig
-from verl.config.legacy_reward import migrate_legacy_reward_impl
+from verl.config.legacy_reward import LEGACY_ROOTS, migrate_legacy_reward_impl
 from verl.config.model import HFModelConfig
 from verl.config.node import Node
 from verl.config.profiler import ProfilerConfig
@@ -126,8 +126,10 @@ def build_section(cls: type[T], tree: dict[str, Any], unknown: Literal["error", 
 def resolve(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     """A plain copy with interpolations worked out and old reward keys moved."""
     made = config if isinstance(config, DictConfig) else OmegaConf.create(dict(config))
+    if any(root in made for root in LEGACY_ROOTS):
+        made = migrate_legacy_reward_impl(made)
     try:
-        tree = OmegaConf.to_container(migrate_legacy_reward_impl(made), resolve=True, throw_on_missing=False)
+        tree = OmegaConf.to_container(made, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise ConfigError(f"a reference to another key cannot be resolved ({error})") from error
     tree.pop("hydra", None)

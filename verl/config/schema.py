@@ -4,6 +4,7 @@
 
 import difflib
 import functools
+import operator
 import types
 import typing
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ def _convert_union(hints: tuple[Any, ...], value: Any, path: str, report: Report
             return convert(hint, value, path, report)
         except ConfigError:
             continue
-    raise _wrong_type(value, Union[hints], path)
+    raise _wrong_type(value, functools.reduce(operator.or_, hints), path)
 
 
 def _is_instance(value: Any, hint: Any) -> bool:
