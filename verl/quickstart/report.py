@@ -17,6 +17,8 @@ from verl.utils.trace import read_trace
 
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
 BLUE, GREEN, ORANGE, RED, PURPLE, GREY = "#2563eb", "#16a34a", "#ea8a1a", "#dc2626", "#7c3aed", "#9ca3af"
+# What a person can take in at once: about ten steps of the quick start.
+TIMELINE_WINDOW_S = 10.0
 LANE_COLORS = {
     "generation": BLUE,
     "reward": GREEN,
@@ -71,7 +73,7 @@ _WORDS = {
     "staleness": "Age of a trained token in policy versions: 0 means it was written by the very weights it updates.",
     "seconds": "Where a training step spends its time, by policy version.",
     "timeline": "Generation goes on while training runs; only applying new weights pauses it. "
-    "Drag to zoom, double-click to see all.",
+    "A few seconds from the middle of the run: double-click to see all of it, drag to zoom.",
 }
 
 
@@ -172,10 +174,11 @@ def timeline_figure(spans: Sequence[Mapping[str, Any]]) -> go.Figure | None:
         row=2,
         col=1,
     )
-    figure.update_yaxes(title_text="groups in flight", row=2, col=1, rangemode="tozero")
     figure.update_yaxes(categoryorder="array", categoryarray=[name for name, _ in reversed(LANES)], row=1, col=1)
     _finish(figure, "", "", height=420)
+    figure.update_yaxes(title_text="groups in flight", row=2, col=1, rangemode="tozero")
     figure.update_xaxes(title_text="seconds since the first span", row=2, col=1)
+    figure.update_xaxes(range=_middle(spans, start_s))
     figure.update_layout(barmode="overlay", bargap=0.35, showlegend=False, hovermode="closest", dragmode="zoom")
     return figure
 
@@ -193,6 +196,15 @@ def _bars(lane: Lane, start_s: float) -> go.Bar:
     )
 
 
+def _middle(spans: Sequence[Mapping[str, Any]], start_s: float) -> tuple[float, float] | None:
+    """A window around the middle of training; None (everything) for a run that is not much longer."""
+    trained = [span["start_s"] - start_s for span in spans if span["name"] == "train"]
+    if not trained or trained[-1] - trained[0] < 2 * TIMELINE_WINDOW_S:
+        return None
+    middle_s = (trained[0] + trained[-1]) / 2
+    return middle_s - TIMELINE_WINDOW_S / 2, middle_s + TIMELINE_WINDOW_S / 2
+
+
 def _finish(
     figure: go.Figure, x: str, y: str, *, height: int = 360, y_range: tuple[float, float] | None = None
 ) -> go.Figure:
@@ -203,6 +215,7 @@ def _finish(
         font={"family": "system-ui, sans-serif", "size": 13, "color": INK},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hovermode="x unified",
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": INK},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
     )
