@@ -88,7 +88,7 @@ def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -
     if discount == 1:
         return zero_outside(mask_BT, x.flip(-1).cumsum(-1).flip(-1))
     # A linear recurrence is associative: log2(T) sweeps over the whole matrix take the place of T small steps.
-    decay = torch.where(mask_BT.bool(), discount, 1.0).to(x.dtype)
+    decay = torch.ones_like(x).masked_fill(mask_BT.bool(), discount)
     step, length = 1, x.shape[-1]
     while step < length:
         x = torch.cat([x[:, :-step] + decay[:, :-step] * x[:, step:], x[:, -step:]], dim=-1)

@@ -30,7 +30,8 @@ def compute_policy_loss_sapo(
     `loss_agg_mode` is always `seq-mean-token-mean`.
     """
     x = prepare(old_log_prob, log_prob, advantages, response_mask)
-    tau = torch.where(x.advantages > 0, setting(config, "tau_pos", 1.0), setting(config, "tau_neg", 1.05))
+    tau = torch.full_like(x.advantages, setting(config, "tau_neg", 1.05))
+    tau = tau.masked_fill(x.advantages > 0, setting(config, "tau_pos", 1.0))
     gate = torch.sigmoid(tau * (x.ratio - 1.0)) * 4.0 / tau
     metrics = {"actor/pg_clipfrac": 0.0, "actor/ppo_kl": x.ppo_kl, "actor/pg_clipfrac_lower": 0.0}
     return finish(-x.advantages * gate, x.mask, "seq-mean-token-mean", config, rollout_is_weights), metrics
