@@ -81,3 +81,10 @@ class CheckpointError(VerlError, RuntimeError):
 
 class UnsupportedError(VerlError, NotImplementedError):
     """A thing this package leaves out on purpose; the remedy names what to use."""
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first real error inside nested exception groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -15,8 +15,8 @@ from typing import Any
 
 import ray
 
-from verl.config.front_door import acquire_run_lock, write_manifest
-from verl.config.validate import batch_arithmetic
+from verl.config.manifest import write_manifest
+from verl.config.run_lock import acquire_run_lock
 from verl.errors import PeerLost, VerlError
 from verl.launch_info import LaunchInfo
 from verl.single_controller.ray.bootstrap import init_ray
@@ -44,8 +44,6 @@ def run_job(config: Any, task_runner_class: Any) -> int:
     out.mkdir(parents=True, exist_ok=True)
     with acquire_run_lock(out), _private_run_dir() as info:
         write_manifest(config, out)
-        for sentence in batch_arithmetic(config):
-            logger.info(sentence)
         logger.info("run directory: %s", out)
         job = init_ray(config.ray_kwargs, runtime_env=get_ppo_ray_runtime_env(), log_dir=out / "logs")
         try:
@@ -79,7 +77,7 @@ def _drive(config: Any, task_runner_class: Any) -> int:
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, VerlError) else error from None
         except ray.exceptions.ActorDiedError as error:
-            raise PeerLost("the task runner process died", remedy=f"its last words are in logs/. {error}") from None
+            raise PeerLost(f"the task runner process died ({error})", remedy="logs/ of the run has more") from None
     logger.info("the run ended: %s, policy version %s", outcome.get("reason"), outcome.get("version"))
     return 128 + signals[0] if signals else 0
 

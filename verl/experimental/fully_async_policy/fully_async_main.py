@@ -13,15 +13,18 @@ from typing import Any
 import ray
 
 from verl.config.front_door import run_main
-from verl.errors import PeerLost, WaitTimeout
-from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncRollouter
-from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
+from verl.errors import PeerLost, WaitTimeout, first_cause
 from verl.experimental.fully_async_policy.message_queue import MessageQueue, MessageQueueClient
 from verl.trainer.job import run_job
+from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.logging_utils import set_up_logging
 from verl.waits import bounded
 
 logger = logging.getLogger(__name__)
+
+# By name: this module is the driver's too, which would load torch for classes that it only passes by.
+ROLLOUTER = "verl.experimental.fully_async_policy.fully_async_rollouter.FullyAsyncRollouter"
+TRAINER = "verl.experimental.fully_async_policy.fully_async_trainer.FullyAsyncTrainer"
 
 START_DEADLINE_S = 3600.0
 MESSAGE_DEADLINE_S = 300.0
@@ -48,15 +51,18 @@ class FullyAsyncTaskRunnerCore:
 
         Raises the first cause of a failure, after the other side was told.
         """
-        await self._start(config)
+        try:
+            await self._start(config)
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from None
         self.phase = "running"
         return await self._run_both()
 
     async def _start(self, config: Any) -> None:
         self.phase = "starting processes"
         # No restarts: a lost half of the system ends the run with its name.
-        self.rollouter = FullyAsyncRollouter.remote(config)
-        self.trainer = FullyAsyncTrainer.remote(config)
+        self.rollouter = load_class_from_fqn(ROLLOUTER, "rollouter").remote(config)
+        self.trainer = load_class_from_fqn(TRAINER, "trainer").remote(config)
         plan = await self._ask("rollouter", "prepare")
         logger.info("plan: %s", plan)
         self.phase = "loading models and servers"
@@ -168,10 +174,16 @@ async def _unwrapped(ref: Any, name: str) -> Any:
     try:
         return await ref
     except ray.exceptions.ActorDiedError as error:
-        raise PeerLost(f"the {name} process died", remedy=f"its last words are in logs/ of the run. {error}") from None
+        raise PeerLost(f"the {name} process died ({last_line(error)})", remedy="logs/ of the run has more") from None
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         raise cause if isinstance(cause, Exception) else error from None
+
+
+def last_line(error: BaseException) -> str:
+    """The line of a remote traceback that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 FullyAsyncTaskRunner = ray.remote(num_cpus=0, max_concurrency=64)(FullyAsyncTaskRunnerCore)

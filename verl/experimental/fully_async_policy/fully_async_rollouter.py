@@ -16,7 +16,7 @@ import ray
 import torch
 
 from verl.checkpoint_engine.worker import CheckpointEngineWorker
-from verl.errors import CheckpointError, DataError, PeerLost, VerlError
+from verl.errors import CheckpointError, DataError, PeerLost, VerlError, first_cause
 from verl.experimental.agent_loop.manager import AgentLoopManager
 from verl.experimental.agent_loop.trajectory import GroupMeta
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, ValidateMetrics
@@ -30,7 +30,7 @@ from verl.trainer.ppo.validation import validate
 from verl.utils.dataset.loader import make_val_loader
 from verl.utils.dataset.rl_dataset import create_rl_dataset
 from verl.utils.logging_utils import set_up_logging
-from verl.utils.tokenizer import hf_processor, hf_tokenizer
+from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.utils.trace import set_up_trace, span
 from verl.waits import bounded, current_waits
 from verl.workers.rollout.llm_server import LLMServerManager
@@ -52,8 +52,7 @@ class FullyAsyncRollouterCore:
         set_up_logging("rollouter")
         set_up_trace(f"{config.trainer.default_local_dir}/trace", "rollouter")
         self.config = config
-        self.tokenizer = hf_tokenizer(config.actor_rollout_ref.model, name_only=False)
-        self.processor = hf_processor(config.actor_rollout_ref.model)
+        self.tokenizer, self.processor = load_tokenizer_and_processor(config.actor_rollout_ref.model)
         self.queue: MessageQueueClient | None = None
         self.servers: LLMServerManager | None = None
         self.agent_loops: AgentLoopManager | None = None
@@ -330,13 +329,6 @@ class FullyAsyncRollouterCore:
             "static/max_queue_size": self.plan.max_queue_size,
             "static/max_concurrent_samples": ledger.max_in_flight,
         }
-
-
-def first_cause(error: BaseException) -> BaseException:
-    """The first real error inside nested exception groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 # Control actors ask for no CPU; a long validation and many status calls share the loop.

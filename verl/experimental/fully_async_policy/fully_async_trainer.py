@@ -11,6 +11,7 @@ import ray
 
 from verl.algorithms.kl import get_kl_controller
 from verl.checkpoint_engine.manager import CheckpointEngineManager
+from verl.config.validate import data_parallel_size
 from verl.experimental.fully_async_policy.detach_utils import MetricsAggregator
 from verl.experimental.fully_async_policy.message_queue import MessageQueueClient
 from verl.experimental.fully_async_policy.plan import AsyncPlan
@@ -26,7 +27,7 @@ from verl.trainer.ppo.setup import build_worker_groups, with_total_steps
 from verl.trainer.ppo.steps import Metrics, World
 from verl.trainer.ppo.utils import Role
 from verl.utils.logging_utils import set_up_logging
-from verl.utils.tokenizer import hf_tokenizer
+from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.utils.trace import set_up_trace
 from verl.waits import bounded, current_waits
 
@@ -43,7 +44,7 @@ class FullyAsyncTrainerCore:
         set_up_logging("trainer")
         set_up_trace(f"{config.trainer.default_local_dir}/trace", "trainer")
         self.config = config
-        self.tokenizer = hf_tokenizer(config.actor_rollout_ref.model, name_only=False)
+        self.tokenizer, _ = load_tokenizer_and_processor(config.actor_rollout_ref.model)
         self.loop: TrainLoop | None = None
         self.recorder: StepRecorder | None = None
         self.publisher: PublishToServers | None = None
@@ -74,7 +75,7 @@ class FullyAsyncTrainerCore:
             rollouter,
             required=self.plan.required_samples,
             pad_token_id=self.tokenizer.pad_token_id,
-            dp_size=self.actor.dp_size("actor"),
+            dp_size=data_parallel_size(config),
         )
         manager = CheckpointEngineManager(
             config=config.actor_rollout_ref.rollout.checkpoint_engine,

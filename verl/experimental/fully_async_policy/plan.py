@@ -3,13 +3,10 @@
 """The arithmetic of a fully asynchronous run, worked out once before anything starts (verl's formulas)."""
 
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
+from verl.config import async_training as formulas
 from verl.errors import ConfigError
-
-# verl starts at most this many groups at a time on each rollout server.
-GROUPS_PER_SERVER = 16
 
 
 @dataclass(frozen=True)
@@ -34,10 +31,10 @@ class AsyncPlan:
         `rollout.total_rollout_steps` bounds the prompts of the run; without it, `trainer.total_epochs` passes do.
         """
         mode = config.async_training
-        required = config.actor_rollout_ref.actor.ppo_mini_batch_size * mode.require_batches
-        wanted = config.rollout.total_rollout_steps
-        available = prompts_per_epoch * config.trainer.total_epochs
-        total = available if wanted is None else min(int(wanted), available)
+        required = formulas.required_samples(config.actor_rollout_ref.actor.ppo_mini_batch_size, mode.require_batches)
+        total = formulas.total_rollout_steps(
+            config.rollout.total_rollout_steps, prompts_per_epoch, config.trainer.total_epochs
+        )
         steps = total // required
         if config.trainer.total_training_steps is not None:
             steps = min(steps, config.trainer.total_training_steps)
@@ -60,7 +57,9 @@ class AsyncPlan:
     @property
     def max_required_samples(self) -> int:
         """Groups that may be started per version: ⌊required × (1 + staleness_threshold) × trigger⌋."""
-        return exact_floor(self.required_samples, 1 + self.staleness_threshold, self.trigger_parameter_sync_step)
+        return formulas.max_required_samples(
+            self.required_samples, self.trigger_parameter_sync_step, self.staleness_threshold
+        )
 
     @property
     def max_queue_size(self) -> int:
@@ -68,7 +67,7 @@ class AsyncPlan:
 
     def max_concurrent_samples(self, num_servers: int) -> int:
         """Groups in flight at the same time: 16 per server, never more than one version may start."""
-        return min(GROUPS_PER_SERVER * num_servers, self.max_required_samples)
+        return formulas.max_concurrent_samples(num_servers, self.max_required_samples)
 
     @property
     def total_steps(self) -> int:
@@ -78,16 +77,8 @@ class AsyncPlan:
     @property
     def total_versions(self) -> int:
         """Weight publications of the run (verl's `total_train_steps`)."""
-        return self.total_steps // self.trigger_parameter_sync_step
+        return formulas.total_train_steps(self.total_groups, self.required_samples, self.trigger_parameter_sync_step)
 
     def fingerprint(self) -> dict[str, Any]:
         """What a resumed run is compared with."""
         return asdict(self)
-
-
-def exact_floor(*factors: float) -> int:
-    """Floor of a product of decimal numbers as written: 50 × 1.16 is 58, though the float product is 57.99…"""
-    product = Fraction(1)
-    for factor in factors:
-        product *= Fraction(str(round(factor, 9)))
-    return product.__floor__()

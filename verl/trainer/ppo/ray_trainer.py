@@ -14,6 +14,7 @@ from verl.algorithms.advantages import AdvantageEstimator
 from verl.algorithms.kl import get_kl_controller
 from verl.checkpoint_engine.manager import CheckpointEngineManager
 from verl.config import RunConfig, build_config
+from verl.config.validate import data_parallel_size
 from verl.experimental.agent_loop.manager import AgentLoopManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
@@ -116,9 +117,9 @@ class RayPPOTrainer:
             )
         size = data.get("gen_batch_size") or data.train_batch_size
         self.train_dataloader = make_train_loader(
-            self.train_dataset, data, batch_size=size, sampler=self.train_sampler, collate_fn=self.collate_fn
+            self.train_dataset, data, batch_size=size, sampler=self.train_sampler, collate=self.collate_fn
         )
-        self.val_dataloader = make_val_loader(self.val_dataset, data, collate_fn=self.collate_fn)
+        self.val_dataloader = make_val_loader(self.val_dataset, data, collate=self.collate_fn)
         by_epochs = len(self.train_dataloader) * self.typed.trainer.total_epochs
         limit = self.typed.trainer.total_training_steps
         self.total_training_steps = by_epochs if limit is None else min(limit, by_epochs)
@@ -150,7 +151,7 @@ class RayPPOTrainer:
             self.train_dataloader,
             self.async_rollout_manager,
             self.checkpoint_manager.sleep_replicas,
-            self.actor_rollout_wg.dp_size("actor"),
+            data_parallel_size(config),
         )
         self.publisher = PublishEveryStep(
             self.checkpoint_manager, lambda version: setattr(self.source, "version", version)
@@ -289,7 +290,7 @@ class RayPPOTrainer:
 
     def _balance_batch(self, batch: DataProto, metrics: Metrics, logging_prefix: str = "global_seqlen") -> None:
         """Reorder the batch so that the ranks get about the same number of tokens."""
-        metrics |= balance_batch(batch, self.actor_rollout_wg.dp_size("actor"), logging_prefix)
+        metrics |= balance_batch(batch, data_parallel_size(self.typed), logging_prefix)
 
 
 def _as_dict_config(config: Any) -> DictConfig:

@@ -28,6 +28,7 @@ from verl.trainer.ppo.metric_utils import rollout_mismatch_metrics
 from verl.utils.metric import reduce_metrics
 from verl.utils.profiler import marked_timer
 from verl.utils.trace import span
+from verl.workers.engine_workers import OLD_LOG_PROBS_WEIGHTS
 
 Metrics = dict[str, Any]
 Step = Callable[[DataProto, "World"], tuple[DataProto, Metrics]]
@@ -72,7 +73,9 @@ def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
         apply_bypass_mode(batch, rollout_corr_config=correction, policy_loss_config=actor.policy_loss)
         return batch, {}
     compute = world.proximal_log_prob or world.actor.compute_log_prob
-    result = compute(batch)
+    result = compute(for_workers(batch))
+    # The update may then tell whether its weights are the very ones that gave these log-probs.
+    batch.meta_info[OLD_LOG_PROBS_WEIGHTS] = result.meta_info.get(OLD_LOG_PROBS_WEIGHTS)
     metrics = reduce_metrics(result.meta_info.pop("metrics", {}))
     if "entropys" in result.batch:
         entropy_BT = result.batch.pop("entropys")
@@ -85,14 +88,14 @@ def ref_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     """Log-probs under the reference policy when a KL term needs them: `ref_log_prob` [B,T]."""
     if world.ref is None:
         return batch, {}
-    return batch.union(world.ref.compute_ref_log_prob(batch)), {}
+    return batch.union(world.ref.compute_ref_log_prob(for_workers(batch))), {}
 
 
 def values(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     """Critic values before the update: `values` [B,T]."""
     if world.critic is None:
         return batch, {}
-    return batch.union(world.critic.infer_batch(batch)), {}
+    return batch.union(world.critic.infer_batch(for_workers(batch))), {}
 
 
 def correct_rollout(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
@@ -131,14 +134,14 @@ def update_critic(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     """One pass of the critic over the batch."""
     if world.critic is None:
         return batch, {}
-    return batch, _worker_metrics(world.critic.train_batch(batch), "critic/")
+    return batch, _worker_metrics(world.critic.train_batch(for_workers(batch)), "critic/")
 
 
 def update_actor(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     """One pass of the actor over the batch; during critic warm-up the actor waits."""
     if batch.meta_info["global_step"] <= world.config.trainer.critic_warmup:
         return batch, {}
-    return batch, _worker_metrics(world.actor.update_actor(batch), "actor/")
+    return batch, _worker_metrics(world.actor.update_actor(for_workers(batch)), "actor/")
 
 
 # Each step with the name of its timer (`timing_s/<name>`); steps of one name add up.
@@ -173,6 +176,13 @@ def run_steps(
             batch, new = function(batch, world)
         metrics |= new
     return batch, metrics
+
+
+def for_workers(batch: DataProto) -> DataProto:
+    """What ranks compute with: tensors and plain facts; rows, texts and rewards of the data set stay here."""
+    keep = [key for key in ("uid",) if key in batch.non_tensor_batch]
+    meta = [key for key in batch.meta_info if key not in ("metrics", "timing", "global_token_num")]
+    return batch.select(non_tensor_batch_keys=keep, meta_info_keys=meta)
 
 
 def compute_response_mask(data: DataProto) -> torch.Tensor:

@@ -1,0 +1,61 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Padding rows change nothing, and balanced rows are the same rows."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl.protocol import DataProto
+from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
+
+
+def batch_of(lengths: list[int]) -> DataProto:
+    width = max(lengths)
+    mask_BT = torch.tensor([[1] * n + [0] * (width - n) for n in lengths])
+    return DataProto.from_dict(
+        tensors={
+            "response_mask": mask_BT,
+            "attention_mask": mask_BT.clone(),
+            "rm_scores": mask_BT.float(),
+            "row": torch.arange(len(lengths)),
+        },
+        non_tensors={"uid": np.array([f"u{i // 2}" for i in range(len(lengths))], dtype=object)},
+        meta_info={"temperature": 1.0},
+    )
+
+
+def test_rows_are_filled_up_to_whole_minibatches_with_masked_copies() -> None:
+    padded = pad_with_masked_rows(batch_of([3, 1, 2]), multiple=4)
+    assert len(padded) == 4
+    assert padded.batch["response_mask"][3].sum() == 0
+    assert padded.batch["rm_scores"][3].sum() == 0
+    assert padded.non_tensor_batch["uid"].tolist() == ["u0", "u0", "u1", "padding-0"]
+    assert padded.meta_info["temperature"] == 1.0
+
+
+def test_a_batch_that_fits_is_returned_as_it_is() -> None:
+    batch = batch_of([1, 2])
+    assert pad_with_masked_rows(batch, multiple=2) is batch
+
+
+def test_padding_leaves_the_original_rows_untouched() -> None:
+    batch = batch_of([3, 1, 2])
+    padded = pad_with_masked_rows(batch, multiple=4)
+    assert torch.equal(padded.batch["response_mask"][:3], batch.batch["response_mask"])
+    assert batch.batch["response_mask"].sum() == 6
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=24).filter(lambda lengths: len(lengths) % 2 == 0))
+@settings(deadline=None, max_examples=30)
+def test_balancing_only_reorders(lengths: list[int]) -> None:
+    batch = batch_of(lengths)
+    metrics = balance_batch(batch, dp_size=2)
+    assert sorted(batch.batch["row"].tolist()) == list(range(len(lengths)))
+    assert batch.batch["attention_mask"].sum(-1).tolist() == [lengths[row] for row in batch.batch["row"].tolist()]
+    uids = batch.non_tensor_batch["uid"].tolist()
+    assert uids == [f"u{row // 2}" for row in batch.batch["row"].tolist()]
+    half = len(lengths) // 2
+    shares = [batch.batch["attention_mask"][:half].sum().item(), batch.batch["attention_mask"][half:].sum().item()]
+    assert sorted(shares) == sorted([metrics["global_seqlen/balanced_min"], metrics["global_seqlen/balanced_max"]])
