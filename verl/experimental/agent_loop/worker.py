@@ -12,7 +12,8 @@ from typing import Any
 import hydra
 import xxhash
 
-import verl.experimental.agent_loop.single_turn_agent_loop  # noqa: F401  registers itself
+import verl.experimental.agent_loop.single_turn_agent_loop
+import verl.experimental.agent_loop.tool_agent_loop  # noqa: F401  both register themselves
 from verl.experimental.agent_loop.agent_loop import AGENT_LOOPS, AgentLoopBase, DictConfigWrap
 from verl.experimental.agent_loop.coalesce import Coalescer, GroupClient
 from verl.experimental.agent_loop.convert import to_trajectory
@@ -62,6 +63,9 @@ class AgentLoopWorker:
         self.tokenizer, self.processor = load_tokenizer_and_processor(model)
         self.dataset_cls = get_dataset_class(config.data)
         self.agent_loops = {entry["name"]: _configured_loop(entry) for entry in agent_loops}
+        self.default_agent_loop = self.rollout_config.agent.default_agent_loop
+        if self.rollout_config.multi_turn.enable and self.default_agent_loop == "single_turn_agent":
+            self.default_agent_loop = "tool_agent"
         self.on_error = config.reward.get("on_error", "drop_sample")
         handles = reward_loop_worker_handles or []
         self.rewards = RewardClient(handles, self.tokenizer) if handles else None
@@ -111,7 +115,7 @@ class AgentLoopWorker:
         calls: Coalescer[dict[str, Any], dict[str, Any]] | None,
         cache: dict[str, list[int]],
     ) -> Trajectory:
-        loop = self._new_loop(job.row.get("agent_name") or self.rollout_config.agent.default_agent_loop, client)
+        loop = self._new_loop(job.row.get("agent_name") or self.default_agent_loop, client)
         loop.prompt_cache = cache
         started_s = time.monotonic()
         output = await loop.run(self._params(job, repetition), **job.row)

@@ -54,40 +54,61 @@ async def initialize_mcp_tool(tool_cls: type[BaseTool], tool_config: Any) -> lis
 
 def initialize_tools_from_config(tools_config_file: str) -> list[BaseTool]:
     """All tools of a tool configuration file, constructed."""
+    tools: list[BaseTool] = []
+    for entry in _entries(tools_config_file):
+        tool_cls = get_tool_class(entry.class_name)
+        if _type_of(entry) == ToolType.MCP:
+            tools += _run_apart(initialize_mcp_tool(tool_cls, entry))
+        else:
+            tools.append(_native_tool(tool_cls, entry))
+    return tools
+
+
+def tool_schemas_from_config(tools_config_file: str | None) -> list[dict[str, Any]] | None:
+    """The function schemas as chat templates take them, or None without tools.
+
+    A schema that stands in the file is read there; only a tool that makes its own is constructed.
+    """
+    if not tools_config_file:
+        return None
+    schemas: list[dict[str, Any]] = []
+    for entry in _entries(tools_config_file):
+        if _type_of(entry) == ToolType.NATIVE and entry.get("tool_schema", None) is not None:
+            tools_schema = [_schema(entry)]
+        elif _type_of(entry) == ToolType.NATIVE:
+            tools_schema = [_native_tool(get_tool_class(entry.class_name), entry).tool_schema]
+        else:
+            tools = _run_apart(initialize_mcp_tool(get_tool_class(entry.class_name), entry))
+            tools_schema = [tool.tool_schema for tool in tools]
+        schemas += [schema.for_template() for schema in tools_schema]
+    return schemas
+
+
+def _entries(tools_config_file: str) -> list[Any]:
     file = Path(tools_config_file).expanduser()
     if not file.is_file():
         raise ConfigError("no such file", where="rollout.multi_turn.tool_config_path", got=str(tools_config_file))
     entries = OmegaConf.load(file).get("tools", None)
     if not entries:
         raise ConfigError("the file lists no tools", where=str(file), expected="a list under the key `tools`")
-    tools: list[BaseTool] = []
-    for entry in entries:
-        tool_cls = get_tool_class(entry.class_name)
-        kind = entry.get("config", {}).get("type", ToolType.NATIVE.value)
-        if kind == ToolType.NATIVE.value:
-            tools.append(_native_tool(tool_cls, entry))
-        elif kind == ToolType.MCP.value:
-            tools += _run_apart(initialize_mcp_tool(tool_cls, entry))
-        else:
-            known = ", ".join(item.value for item in ToolType)
-            raise ConfigError("unknown tool type", where=f"{file}: {entry.class_name}", got=kind, expected=known)
-    return tools
+    return list(entries)
 
 
-def tool_schemas_from_config(tools_config_file: str | None) -> list[dict[str, Any]] | None:
-    """The function schemas as chat templates take them, or None without tools."""
-    if not tools_config_file:
-        return None
-    return [tool.tool_schema.for_template() for tool in initialize_tools_from_config(tools_config_file)]
+def _type_of(entry: Any) -> ToolType:
+    kind = entry.get("config", OmegaConf.create({})).get("type", ToolType.NATIVE.value)
+    if kind not in {item.value for item in ToolType}:
+        known = ", ".join(item.value for item in ToolType)
+        raise ConfigError("unknown tool type", where=str(entry.class_name), got=kind, expected=known)
+    return ToolType(kind)
+
+
+def _schema(entry: Any) -> OpenAIFunctionToolSchema:
+    return OpenAIFunctionToolSchema.model_validate(OmegaConf.to_container(entry.tool_schema, resolve=True))
 
 
 def _native_tool(tool_cls: type[BaseTool], entry: Any) -> BaseTool:
     config = OmegaConf.to_container(entry.get("config", OmegaConf.create({})), resolve=True)
-    schema = entry.get("tool_schema", None)
-    if schema is None:
-        return tool_cls(config=config, tool_schema=None)
-    plain = OmegaConf.to_container(schema, resolve=True)
-    return tool_cls(config=config, tool_schema=OpenAIFunctionToolSchema.model_validate(plain))
+    return tool_cls(config=config, tool_schema=_schema(entry) if entry.get("tool_schema", None) is not None else None)
 
 
 def _run_apart(coroutine: Any) -> list[BaseTool]:
