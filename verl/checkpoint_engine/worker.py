@@ -36,19 +36,7 @@ class CheckpointEngineWorker(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     def update_weights(self, global_steps: int | None = None) -> dict[str, Any]:
         """Receive version `global_steps` and stage it in the engine worker; the manager has it applied."""
-        return asyncio.run(self._update_weights(global_steps))
-
-    async def _update_weights(self, global_steps: int | None) -> dict[str, Any]:
-        stream = self.checkpoint_engine.receive_weights()
-        try:
-            return await self.server_adapter.update_weights(stream, global_steps=global_steps, apply=False)
-        except BaseException as error:
-            # A broadcast needs every rank: the other replicas get their weights before this one reports.
-            try:
-                await drain(stream)
-            except Exception as later:
-                chain(error, later)
-            raise
+        return asyncio.run(_pass_on(self.checkpoint_engine, self.server_adapter, global_steps))
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE, blocking=False)
     def execute_checkpoint_engine(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -64,3 +52,17 @@ class CheckpointEngineWorker(Worker):
     def is_leader_rank(self) -> bool:
         """Whether this worker speaks to the replica's server."""
         return self.server_adapter.rollout_rank == 0
+
+
+# Not a method: one coroutine method would make the Ray actor asynchronous, and its other methods run inside a loop.
+async def _pass_on(engine: CheckpointEngine, adapter: Any, global_steps: int | None) -> dict[str, Any]:
+    stream = engine.receive_weights()
+    try:
+        return await adapter.update_weights(stream, global_steps=global_steps, apply=False)
+    except BaseException as error:
+        # A broadcast needs every rank: the other replicas get their weights before this one reports.
+        try:
+            await drain(stream)
+        except Exception as later:
+            chain(error, later)
+        raise
