@@ -336,11 +336,11 @@ class ActorRolloutRefWorker(Worker):
         try:
             if self.checkpoint_engine is not None:
                 return _run(self.checkpoint_engine.send_weights(stream))
-            return _run(self._update_colocated(stream, peft_config, global_steps))
+            return _run(_update_colocated(self._adapter(), stream, peft_config, global_steps))
         finally:
             stream.drain()
 
-    async def _update_colocated(self, weights: Any, peft_config: Any, global_steps: int | None) -> Any:
+    def _adapter(self) -> Any:
         if self.rollout is None:
             raise ConfigError(
                 "there is nobody to send weights to",
@@ -348,10 +348,7 @@ class ActorRolloutRefWorker(Worker):
                 got=self.config.rollout.checkpoint_engine.backend,
                 remedy="choose nccl, gloo, shm or disk, or give the worker the rollout role",
             )
-        await self.rollout.resume(["weights"])
-        stats = await self.rollout.update_weights(weights, global_steps=global_steps, peft_config=peft_config)
-        await self.rollout.resume(["kv_cache"])
-        return stats
+        return self.rollout
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE, blocking=False)
     def execute_checkpoint_engine(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -361,6 +358,14 @@ class ActorRolloutRefWorker(Worker):
                 "this worker has no checkpoint engine", where="rollout.checkpoint_engine.backend", got="naive"
             )
         return _run(getattr(self.checkpoint_engine, method)(*args, **kwargs))
+
+
+# Not a method: one coroutine method would make the Ray actor asynchronous, and its other methods run inside a loop.
+async def _update_colocated(adapter: Any, weights: Any, peft_config: Any, global_steps: int | None) -> Any:
+    await adapter.resume(["weights"])
+    stats = await adapter.update_weights(weights, global_steps=global_steps, peft_config=peft_config)
+    await adapter.resume(["kv_cache"])
+    return stats
 
 
 class WeightStream:
