@@ -73,7 +73,7 @@ def take(column: Column, rows: np.ndarray) -> Column:
     if column.is_nested:
         parts = rows_of(column)
         return nest([parts[row] for row in rows], ragged_dim_of(column))
-    return column[torch.from_numpy(rows).to(column.device)]
+    return column[torch.from_numpy(np.ascontiguousarray(rows)).to(column.device)]
 
 
 def cut(column: Column, span: slice) -> Column:

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from torch.utils.data import DataLoader
 
 from verl.errors import DataError
@@ -23,6 +22,7 @@ from verl.protocol import fields, interop, reshape, wire
 from verl.protocol.auto_padding import DataProtoConfig
 from verl.protocol.columns import as_column, cut, num_rows, object_column, take
 from verl.protocol.merge import union_meta_info, union_numpy_dict, union_tensor_dict
+from verl.protocol.td import TensorDict
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 
 from verl.protocol.columns import object_column
+from verl.protocol.td import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 
 
 def to_tensordict(

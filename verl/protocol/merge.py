@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from tensordict import TensorDict
 
 from verl.errors import DataError
 from verl.protocol.columns import same_value
+from verl.protocol.td import TensorDict
 
 V = TypeVar("V")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 
 from verl.errors import DataError
 from verl.protocol.columns import join, num_rows
 from verl.protocol.merge import concat_meta_info
+from verl.protocol.td import TensorDict
 
 if TYPE_CHECKING:
     from verl.protocol.data_proto import DataProto, DataProtoItem

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from tensordict import TensorDict
 
 from verl.errors import DataError
 from verl.protocol.columns import ragged_dim_of
+from verl.protocol.td import TensorDict
 
 _MAGIC = b"verl-dataproto-1\n"
-_ARRAY, _TENSOR, _PICKLE, _TUPLE, _COMPLEX_KEYS = 1, 2, 3, 4, 5
+_ARRAY, _TENSOR, _PICKLE, _TUPLE, _SET = 1, 2, 3, 4, 5
 
 # dtype name, shape, bytes
 SerializedTensor = tuple[str, tuple[int, ...], memoryview]
@@ -42,6 +42,8 @@ def _as_bytes(tensor: torch.Tensor) -> np.ndarray:
 
 def _from_bytes(data: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
     array = np.frombuffer(data, dtype=np.uint8) if not isinstance(data, np.ndarray) else data
+    if not array.size:
+        return torch.empty(shape, dtype=_dtype(dtype))
     if not array.flags.writeable:
         # A read-only buffer (Ray's object store, bytes) must never be written through the tensor: own the memory.
         array = array.copy()
@@ -144,30 +146,40 @@ def save(
     allow_pickle: bool,
 ) -> None:
     """Write the three parts as msgpack after a magic line."""
-
-    def encode(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return msgspec.msgpack.Ext(_TENSOR, encoder.encode(_dump_tensor(value)))
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            return msgspec.msgpack.Ext(_ARRAY, encoder.encode(["O", value.shape, value.ravel().tolist()]))
-        if isinstance(value, np.ndarray):
-            data = np.ascontiguousarray(value).tobytes()
-            return msgspec.msgpack.Ext(_ARRAY, encoder.encode([value.dtype.str, value.shape, data]))
-        if isinstance(value, np.generic):
-            return encode(np.asarray(value))
-        if not allow_pickle:
-            raise DataError(
-                "this value cannot be saved as plain data",
-                where=str(path),
-                got=type(value).__name__,
-                remedy="pop the column, or pass allow_pickle=True here and on loading",
-            )
-        return msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value))
-
-    encoder = msgspec.msgpack.Encoder(enc_hook=encode)
+    encoder = msgspec.msgpack.Encoder(enc_hook=lambda value: _encode(value, encoder, str(path), allow_pickle))
     state = None if batch is None else [batch.batch_size, dict(batch.items())]
-    payload = encoder.encode([state, dict(columns), dict(meta_info)])
+    # Tuples and sets would silently become lists: msgpack knows one kind of sequence.
+    payload = encoder.encode([state, _marked(dict(columns), encoder), _marked(dict(meta_info), encoder)])
     Path(path).write_bytes(_MAGIC + payload)
+
+
+def _encode(value: Any, encoder: msgspec.msgpack.Encoder, path: str, allow_pickle: bool) -> msgspec.msgpack.Ext:
+    if isinstance(value, torch.Tensor):
+        return msgspec.msgpack.Ext(_TENSOR, encoder.encode(_dump_tensor(value)))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        rows = _marked(value.ravel().tolist(), encoder)
+        return msgspec.msgpack.Ext(_ARRAY, encoder.encode(["O", value.shape, rows]))
+    if isinstance(value, np.ndarray | np.generic):
+        return msgspec.msgpack.Ext(_ARRAY, encoder.encode([value.dtype.str, value.shape, value.tobytes()]))
+    if not allow_pickle:
+        raise DataError(
+            "this value cannot be saved as plain data",
+            where=path,
+            got=type(value).__name__,
+            remedy="pop the column, or pass allow_pickle=True here and on loading",
+        )
+    return msgspec.msgpack.Ext(_PICKLE, pickle.dumps(value))
+
+
+def _marked(value: Any, encoder: msgspec.msgpack.Encoder) -> Any:
+    if isinstance(value, dict):
+        return {key: _marked(item, encoder) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item, encoder) for item in value]
+    if isinstance(value, tuple | set | frozenset):
+        items = [_marked(item, encoder) for item in value]
+        return msgspec.msgpack.Ext(_TUPLE if isinstance(value, tuple) else _SET, encoder.encode(items))
+    return value
 
 
 def load(path: str | Path, allow_pickle: bool) -> tuple[TensorDict | None, dict[str, np.ndarray], dict[str, Any]]:
@@ -181,6 +193,8 @@ def load(path: str | Path, allow_pickle: bool) -> tuple[TensorDict | None, dict[
             return _load_tensor(decoder.decode(data))
         if code == _ARRAY:
             return _load_array(*decoder.decode(data))
+        if code in (_TUPLE, _SET):
+            return (tuple if code == _TUPLE else set)(decoder.decode(data))
         if code == _PICKLE and allow_pickle:
             return pickle.loads(data)
         raise DataError(

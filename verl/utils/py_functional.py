@@ -150,17 +150,25 @@ def _member(cls: type[DynamicEnum], name: str) -> DynamicEnum:
 
 
 @contextmanager
-def temp_env_var(key: str, value: str) -> Iterator[None]:
-    """Set an environment variable while the block runs."""
-    before = os.environ.get(key)
-    os.environ[key] = value
+def temp_env_vars(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables while the block runs."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = before
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+@contextmanager
+def temp_env_var(key: str, value: str) -> Iterator[None]:
+    """Set an environment variable while the block runs."""
+    with temp_env_vars({key: value}):
+        yield
 
 
 def timeout_limit(seconds: float, use_signals: bool = False) -> Callable[[Callable], Callable]:

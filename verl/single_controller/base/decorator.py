@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tensordict import TensorDict
-
 from verl.errors import ConfigError, DataError
 from verl.protocol import DataProto, DataProtoFuture, pad_dataproto_to_divisor
+from verl.protocol.td import TensorDict
 from verl.utils.py_functional import DynamicEnum
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,14 +6,15 @@ A concrete group (Ray actors, or threads of one process) supplies how to send a 
 """
 
 import asyncio
+import copy
 import functools
 import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from verl.errors import ConfigError, PeerLost
 from verl.protocol import DataProto, DataProtoFuture, unpad_dataproto
@@ -103,6 +104,7 @@ class WorkerGroup(ABC):
         self.deadline_s = DEFAULT_DEADLINE_S if deadline_s is None else float(deadline_s)
         self._modes: dict[str, dict[str, Any]] = {}
         self._meshes: dict[str, MeshInfo] = {}
+        self._fused_role: str | None = None
 
     # ---- what a concrete group supplies -------------------------------------------------------------------------
 
@@ -234,6 +236,43 @@ class WorkerGroup(ABC):
     def execute_all_async(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Handles of a call on every rank; arguments that are all lists with one entry per rank are spread."""
         return self._submit(method_name, self._rank_calls(args, kwargs))
+
+    def _target(self, method_name: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """The method of the process, and its arguments, behind a method of this group's role."""
+        if self._fused_role is None:
+            return method_name, args
+        return "invoke_role", (self._fused_role, method_name, *args)
+
+    # ---- several roles in the same processes --------------------------------------------------------------------
+
+    def spawn(self, prefix_set: Iterable[str]) -> dict[str, Self]:
+        """One group per role of a colocated worker class; they share these processes."""
+        return {prefix: self._view(prefix) for prefix in prefix_set}
+
+    def spawn_fused(self, prefix_set: Iterable[str]) -> dict[str, Self]:
+        """Another name of `spawn`."""
+        return self.spawn(prefix_set)
+
+    def fuse(self, prefix_set: Iterable[str]) -> None:
+        """Make the group of each role an attribute of this one."""
+        for prefix, group in self.spawn(prefix_set).items():
+            setattr(self, prefix, group)
+
+    def _view(self, role: str) -> Self:
+        roles = self._role_classes()
+        if role not in roles:
+            raise ConfigError("no such role in these processes", got=role, expected=f"one of {list(roles)}")
+        view = copy.copy(self)
+        for name in self._modes:
+            view.__dict__.pop(name, None)
+        view._modes, view._meshes = {}, {}
+        view.role = view._fused_role = role
+        view._bind_worker_method(roles[role])
+        return view
+
+    @abstractmethod
+    def _role_classes(self) -> dict[str, type]:
+        """The worker class of each role, where the processes hold several."""
 
     # ---- places in meshes ---------------------------------------------------------------------------------------
 

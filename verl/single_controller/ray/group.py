@@ -3,8 +3,9 @@
 """`RayWorkerGroup`: one Ray actor per rank, placed in a resource pool, with a common rendezvous."""
 
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import ray
 from ray.core.generated.gcs_pb2 import ActorTableData
@@ -55,7 +56,6 @@ class RayWorkerGroup(WorkerGroup):
         self.device_name = device_name
         self.detached = detached
         self._start_deadline_s = float(ray_wait_register_center_timeout)
-        self._fused_role: str | None = None
         self._master: tuple[str, str] | None = None
         self._workers: list[Any] = []
         self._worker_names: list[str] = list(worker_names or ())
@@ -156,13 +156,9 @@ class RayWorkerGroup(WorkerGroup):
         shared = _put_shared(calls)
         refs = []
         for call in calls:
-            args = [shared.get(id(value), value) for value in call.args]
+            target, args = self._target(method_name, tuple(shared.get(id(value), value) for value in call.args))
             kwargs = {key: shared.get(id(value), value) for key, value in call.kwargs.items()}
-            worker = self._workers[call.rank]
-            if self._fused_role is not None:
-                refs.append(worker.invoke_role.remote(self._fused_role, method_name, *args, **kwargs))
-            else:
-                refs.append(getattr(worker, method_name).remote(*args, **kwargs))
+            refs.append(getattr(self._workers[call.rank], target).remote(*args, **kwargs))
         return refs
 
     def _wait(self, handles: Sequence[ray.ObjectRef], what: str, deadline_s: float) -> list[Any]:
@@ -192,7 +188,7 @@ class RayWorkerGroup(WorkerGroup):
         worker_handles: Sequence[Any] | None = None,
         ray_cls_with_init: RayClassWithInitArgs | None = None,
         **kwargs: Any,
-    ) -> "RayWorkerGroup":
+    ) -> Self:
         """A group over actors that are there already."""
         return cls(
             ray_cls_with_init=ray_cls_with_init,
@@ -202,31 +198,13 @@ class RayWorkerGroup(WorkerGroup):
             **kwargs,
         )
 
-    def spawn(self, prefix_set: Iterable[str]) -> "dict[str, RayWorkerGroup]":
-        """One group per role of a colocated worker class; they share these processes."""
-        return {prefix: self._view(prefix) for prefix in prefix_set}
+    def _role_classes(self) -> dict[str, type]:
+        return getattr(self.ray_cls_with_init, "role_classes", {})
 
-    def spawn_fused(self, prefix_set: Iterable[str]) -> "dict[str, RayWorkerGroup]":
-        """Another name of `spawn`."""
-        return self.spawn(prefix_set)
-
-    def fuse(self, prefix_set: Iterable[str]) -> None:
-        """Make the group of each role an attribute of this one."""
-        for prefix, group in self.spawn(prefix_set).items():
-            setattr(self, prefix, group)
-
-    def _view(self, prefix: str) -> "RayWorkerGroup":
-        roles = getattr(self.ray_cls_with_init, "role_classes", {})
-        if prefix not in roles:
-            raise ConfigError("no such role in these processes", got=prefix, expected=f"one of {list(roles)}")
-        view = type(self).from_detached(
-            name_prefix=self.name_prefix, worker_handles=self._workers, deadline_s=self.deadline_s, role=prefix
-        )
-        view._worker_names, view._master, view.resource_pool = self._worker_names, self._master, self.resource_pool
-        view._fused_role = prefix
-        peers = {key: Peer(prefix, peer.rank, peer.pid, peer.node) for key, peer in self._waiter.peers.items()}
+    def _view(self, role: str) -> Self:
+        view = super()._view(role)
+        peers = {actor_id: replace(peer, role=role) for actor_id, peer in self._waiter.peers.items()}
         view._waiter = Waiter(peers, self.deadline_s)
-        view._bind_worker_method(roles[prefix])
         return view
 
     # ---- facts --------------------------------------------------------------------------------------------------
