@@ -12,7 +12,12 @@ from transformers import Qwen2Config
 
 from verl.errors import ConfigError, UnsupportedError
 from verl.workers.rollout.schemas import RolloutMode
-from verl.workers.rollout.vllm_rollout.engine_args import EngineSettings, engine_arguments, engine_environment
+from verl.workers.rollout.vllm_rollout.engine_args import (
+    EngineSettings,
+    engine_arguments,
+    engine_environment,
+    refuse_several_nodes,
+)
 
 MODEL = {"path": "/models/tiny", "trust_remote_code": False, "lora_rank": 0}
 HF = Qwen2Config(
@@ -67,7 +72,7 @@ def test_arguments_are_those_of_the_installed_engine(rollout_config: Make) -> No
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     known = {field.name for field in fields(AsyncEngineArgs)}
-    for facts in ({"device": "cpu"}, {"device": "cuda", "vendor": "rocm"}, {"device": "cuda", "nnodes": 2}):
+    for facts in ({"device": "cpu"}, {"device": "cuda", "vendor": "rocm"}):
         rollout = rollout_config(expert_parallel_size=2, cudagraph_capture_sizes=[1, 2])
         assert set(arguments(rollout, model={"lora_rank": 12}, **facts)) <= known
 
@@ -154,3 +159,9 @@ def test_an_adapter_gets_the_next_rank_that_vllm_knows(rollout_config: Make) -> 
     args = arguments(rollout_config(), model={"lora_rank": 12})
     assert (args["enable_lora"], args["max_loras"], args["max_lora_rank"]) == (True, 1, 16)
     assert "enable_lora" not in arguments(rollout_config(), model={"lora_rank": 12, "lora": {"merge": True}})
+
+
+def test_a_replica_over_several_nodes_is_refused() -> None:
+    refuse_several_nodes(1)
+    with pytest.raises(UnsupportedError, match="2 nodes"):
+        refuse_several_nodes(2)

@@ -50,10 +50,6 @@ class EngineSettings:
     """"cpu", "cuda" (ROCm too) or "npu"."""
     vendor: str = ""
     """"rocm" where the cuda device is AMD's."""
-    node_rank: int = 0
-    nnodes: int = 1
-    master_address: str | None = None
-    master_port: int | None = None
 
     @property
     def on_cpu(self) -> bool:
@@ -77,7 +73,6 @@ def engine_arguments(rollout: Any, model: Any, hf_config: Any, settings: EngineS
             args[name] = rollout.get(key)
     if (rollout.get("expert_parallel_size") or 1) > 1:
         args["enable_expert_parallel"] = True
-    args.update(_multi_node(settings))
     args.update(adapter_arguments(model))
     args.update(_platform_arguments(args, hf_config, settings))
     args.update(own_engine_kwargs(rollout))
@@ -154,17 +149,6 @@ def _may_sleep(rollout: Any, settings: EngineSettings) -> bool:
     )
 
 
-def _multi_node(settings: EngineSettings) -> dict[str, Any]:
-    if settings.nnodes == 1:
-        return {}
-    return {
-        "nnodes": settings.nnodes,
-        "node_rank": settings.node_rank,
-        "master_addr": settings.master_address,
-        "master_port": settings.master_port,
-    }
-
-
 def adapter_arguments(model: Any) -> dict[str, Any]:
     rank = model.get("lora_rank") or 0
     if rank <= 0 or (model.get("lora") or {}).get("merge"):
@@ -196,6 +180,17 @@ def _cpu_cache_bytes(args: dict[str, Any], hf_config: Any) -> int:
     element = 4 if "32" in str(args.get("dtype", "")) else 2
     longest = 2 * text.num_hidden_layers * heads * head_dim * element * args["max_model_len"]
     return max(longest, min(max(_CPU_CACHE_LONGEST_REQUESTS * longest, _CPU_CACHE_BYTES_MIN), _CPU_CACHE_BYTES_MAX))
+
+
+def refuse_several_nodes(nnodes: int) -> None:
+    """A replica lives on one node."""
+    if nnodes > 1:
+        raise UnsupportedError(
+            "a replica over several nodes is left out",
+            where="actor_rollout_ref.rollout.tensor_model_parallel_size",
+            got=f"{nnodes} nodes",
+            remedy="keep tensor x pipeline parallel size within a node, and use more replicas",
+        )
 
 
 def _refuse_what_is_left_out(rollout: Any) -> None:

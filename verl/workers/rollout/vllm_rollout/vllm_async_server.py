@@ -16,7 +16,7 @@ from verl.platform import current_platform
 from verl.waits import bounded
 from verl.workers.rollout.replica import RolloutReplica
 from verl.workers.rollout.utils import gather_or_cancel
-from verl.workers.rollout.vllm_rollout.engine_args import EngineSettings, engine_environment
+from verl.workers.rollout.vllm_rollout.engine_args import EngineSettings, engine_environment, refuse_several_nodes
 from verl.workers.rollout.vllm_rollout.vllm_server import vLLMHttpServer
 
 __all__ = ["vLLMHttpServer", "vLLMReplica"]
@@ -47,7 +47,8 @@ class vLLMReplica(RolloutReplica):
     server_class: type = vLLMHttpServer
 
     async def launch_servers(self) -> None:
-        """One server actor on each node, beside the workers that hold its devices."""
+        """One server actor on the node of the workers that hold its devices."""
+        refuse_several_nodes(self.nnodes)
         nodes = group_by_node(await self._places())
         if len(nodes) != self.nnodes:
             raise ConfigError(

@@ -7,38 +7,36 @@ import logging
 import multiprocessing
 import os
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from verl.errors import ConfigError, DataError, PeerLost, TransportError, WaitTimeout
+from verl.errors import ConfigError, PeerLost, TransportError
 from verl.launch_info import REPLICA_RANK_ENV, LaunchInfo
 from verl.platform import current_platform
 from verl.utils.import_utils import optional_import
 from verl.waits import bounded
-from verl.workers.rollout.schemas import RolloutMode, StaleWeights, TokenOutput, VersionSpan
+from verl.workers.rollout.schemas import RolloutMode, TokenOutput
 from verl.workers.rollout.utils import gather_or_cancel, redirect_output, run_uvicorn, tail
-from verl.workers.rollout.vllm_rollout import vllm_symbols
+from verl.workers.rollout.vllm_rollout import exchange, vllm_symbols
 from verl.workers.rollout.vllm_rollout.engine_args import (
     EngineSettings,
     adapter_arguments,
     engine_arguments,
     engine_environment,
     model_path,
-    response_budget,
+    refuse_several_nodes,
 )
 from verl.workers.rollout.vllm_rollout.health_app import health_app
+from verl.workers.rollout.vllm_rollout.served_weights import APPLY_DEADLINE_S, CONTROL_DEADLINE_S, ServedWeights
 from verl.workers.rollout.vllm_rollout.utils import VLLM_LORA_INT_ID, VLLM_LORA_NAME, VLLM_LORA_PATH
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# A control call (pause, resume, cache reset, version) is a message to an engine that may be in a long step.
-CONTROL_DEADLINE_S = 120.0
-# Applying staged weights repacks every layer on CPU; a large model takes minutes.
-APPLY_DEADLINE_S = 600.0
-# One answer; the client's own deadline is usually the shorter.
+# One answer, the wait for an update included; the client's own deadline is usually the shorter.
 GENERATE_DEADLINE_S = 3600.0
 
 
@@ -46,12 +44,9 @@ class vLLMHttpServer:
     """A rollout server; `vLLMReplica` makes it a Ray actor.
 
     Weights: `begin_weight_update` lets the workers receive on a thread while generation goes on; between
-    `abort_all_requests` and `resume_generation`, `apply_weight_update` puts them in. A failed apply leaves the server
-    *stale*: it refuses to generate or to resume until an update has succeeded, so that no answer comes from a mixture.
+    `abort_all_requests` and `resume_generation`, `apply_weight_update` puts them in (`ServedWeights`).
+    Requests that come while the server is paused, drained or asleep wait here and never reach the engine.
     """
-
-    worker_extension_cls: str | None = None
-    """Dotted name that replaces the worker extension of the engine arguments."""
 
     def __init__(
         self,
@@ -70,14 +65,13 @@ class vLLMHttpServer:
     ) -> None:
         if log_file is not None:
             redirect_output(log_file)
+        refuse_several_nodes(nnodes)
         self.config = config
         self.model_config = model_config
         self.rollout_mode = rollout_mode
         self.workers = list(workers or [])
         self.replica_rank = replica_rank
-        self.node_rank = node_rank
-        self.nnodes = nnodes
-        self.name = f"rollout server {replica_rank}" + (f" node {node_rank}" if nnodes > 1 else "")
+        self.name = f"rollout server {replica_rank}"
         self._address = address
         self._log_file = log_file
         self._port: int | None = None
@@ -85,17 +79,13 @@ class vLLMHttpServer:
         self._engine: Any = None
         self._vllm = SimpleNamespace()
         self._processes: list[Any] = []
-        self._version = 0
-        self._stale: str | None = None
-        self._update: int | None = None
-        self._update_is_adapter = False
-        self._adapter = False
+        self._weights = ServedWeights(self.name, self.collective_rpc, self._activate)
         self._paused = False
-        self._in_flight: dict[str, asyncio.Task[Any] | None] = {}
+        self._open = asyncio.Event()
+        self._open.set()
+        self._in_flight: Counter[str] = Counter()
         platform = current_platform()
-        self._settings = EngineSettings(
-            replica_rank, rollout_mode, platform.device_type, platform.vendor, node_rank, nnodes
-        )
+        self._settings = EngineSettings(replica_rank, rollout_mode, platform.device_type, platform.vendor)
         os.environ[REPLICA_RANK_ENV] = str(replica_rank)
         os.environ.update(engine_environment(config, self._settings))
         if cuda_visible_devices:
@@ -112,12 +102,11 @@ class vLLMHttpServer:
         The engine's constructor runs on this thread: its process asks for a signal on the death of the thread that
         made it, and the event loop's thread lives as long as the server.
         """
-        if self.nnodes > 1:
-            raise ConfigError("a replica over several nodes is not built", where="tensor_model_parallel_size")
-        LaunchInfo.from_env().ensure_run_dir()
+        # vLLM's own sockets belong where ours are: in the private directory that goes with the job.
+        os.environ["VLLM_RPC_BASE_PATH"] = str(LaunchInfo.from_env().ensure_run_dir())
         self._vllm = vllm_symbols.load()
         self._start_engine()
-        await self._ask(self._engine.update_weight_version(str(self._version)), "the weight version")
+        await self._ask(self._engine.update_weight_version(str(self._weights.version)), "the weight version")
         self._port, self._http = await run_uvicorn(health_app(self.health), None, self._address)
 
     def _start_engine(self) -> None:
@@ -140,10 +129,7 @@ class vLLMHttpServer:
         hf_config = transformers.AutoConfig.from_pretrained(
             model_path(self.model_config), trust_remote_code=bool(self.model_config.get("trust_remote_code"))
         )
-        arguments = engine_arguments(self.config, self.model_config, hf_config, self._settings)
-        if self.worker_extension_cls is not None:
-            arguments["worker_extension_cls"] = self.worker_extension_cls
-        return arguments
+        return engine_arguments(self.config, self.model_config, hf_config, self._settings)
 
     async def shutdown(self) -> None:
         """Stop the endpoint and the engine's processes."""
@@ -169,12 +155,12 @@ class vLLMHttpServer:
         except self._vllm.EngineDeadError as error:
             raise self._lost() from error
         return {
-            "status": "stale" if self._stale else "paused" if self._paused else "ok",
+            "status": "stale" if self._weights.stale else "ok" if self._open.is_set() else "paused",
             "replica_rank": self.replica_rank,
             "pid": os.getpid(),
             "engine_pids": [process.pid for process in self._processes],
-            "version": self._version,
-            "in_flight": len(self._in_flight),
+            "version": self._weights.version,
+            "in_flight": self._in_flight.total(),
         }
 
     # Generation
@@ -193,104 +179,52 @@ class vLLMHttpServer:
         Raises DataError for a prompt that is longer than the engine takes, StaleWeights after a failed update, and
         PeerLost when the engine is dead.
         """
-        if self._stale:
-            raise StaleWeights(
-                f"{self.name} refuses to generate: {self._stale}", remedy="a full weight update makes it serve again"
-            )
-        budget = self._budget(len(prompt_ids), sampling_params)
+        self._weights.refuse_if_stale("generate")
+        budget = exchange.token_budget(
+            len(prompt_ids), sampling_params, self.config, self.max_model_len, whom=self.name
+        )
         if budget == 0:
-            return self._empty_answer(sampling_params)
-        params = self._vllm.SamplingParams(**self._request_params(sampling_params, budget))
-        prompt = self._prompt(prompt_ids, image_data, video_data)
-        options: dict[str, Any] = {"lora_request": self._adapter_request()} if self._adapter else {}
-        if self.config.get("scheduling_policy") == "priority":
-            options["priority"] = priority
-        stream = self._engine.generate(prompt, params, request_id, **options)
+            return exchange.empty_output(sampling_params, self._weights.version)
+        params = exchange.to_sampling_params(
+            sampling_params, budget, self._vllm, has_tokenizer=not self.config.get("skip_tokenizer_init")
+        )
+        prompt = exchange.to_prompt(prompt_ids, image_data, video_data, self._vllm)
+        await bounded(self._open.wait(), what="the end of the pause", whom=self.name, deadline_s=GENERATE_DEADLINE_S)
         async with self._counted(request_id):
+            stream = self._engine.generate(prompt, params, request_id, **self._request_options(priority))
             final = await self._ask(_last(stream), f"the answer to request {request_id}", GENERATE_DEADLINE_S)
-        return self._answer(final, wants_log_probs=params.logprobs is not None)
+        return exchange.to_token_output(final, sampling_params, self._weights.version)
 
     async def generate_many(self, requests: list[dict[str, Any]]) -> list[TokenOutput]:
         """Answers to several requests, each a dict of `generate`'s arguments, in one call."""
         return await gather_or_cancel(*(self.generate(**request) for request in requests))
 
-    def _budget(self, prompt_tokens: int, params: dict[str, Any]) -> int:
-        if prompt_tokens > self.max_model_len:
-            raise DataError(
-                "the prompt is longer than the engine takes",
-                where=self.name,
-                got=f"{prompt_tokens} tokens",
-                expected=f"at most max_model_len = {self.max_model_len}",
-                remedy="raise actor_rollout_ref.rollout.max_model_len, or set data.filter_overlong_prompts",
+    def _request_options(self, priority: int) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self._weights.adapter:
+            options["lora_request"] = self._vllm.LoRARequest(
+                lora_name=VLLM_LORA_NAME, lora_int_id=VLLM_LORA_INT_ID, lora_path=VLLM_LORA_PATH
             )
-        lengths = int(self.config.prompt_length), int(self.config.response_length)
-        return min(response_budget(params, prompt_tokens, *lengths), self.max_model_len - prompt_tokens)
-
-    def _request_params(self, params: dict[str, Any], budget: int) -> dict[str, Any]:
-        wanted = {key: value for key, value in params.items() if value is not None and key != "max_new_tokens"}
-        logprobs = wanted.pop("logprobs", None)
-        if wanted.get("n", 1) != 1:
-            raise ConfigError(
-                "one request gives one answer", where="sampling_params.n", got=wanted["n"], remedy="send n requests"
-            )
-        if wanted.get("stop") and self.config.get("skip_tokenizer_init"):
-            raise ConfigError(
-                "stop strings need the tokenizer",
-                where="sampling_params.stop",
-                got=wanted["stop"],
-                remedy="set rollout.skip_tokenizer_init=false, or use stop_token_ids",
-            )
-        return wanted | {
-            "max_tokens": budget,
-            # vLLM counts alternatives beside the sampled token: 0 is the sampled token alone.
-            "logprobs": None if logprobs in (None, False) else 0 if logprobs is True else int(logprobs),
-            "detokenize": bool(wanted.get("stop")),
-            "output_kind": self._vllm.RequestOutputKind.FINAL_ONLY,
-        }
-
-    def _prompt(self, prompt_ids: list[int], images: list[Any] | None, videos: list[Any] | None) -> Any:
-        media = {kind: data for kind, data in (("image", images), ("video", videos)) if data}
-        prompt: dict[str, Any] = {"prompt_token_ids": [int(token) for token in prompt_ids]}
-        return self._vllm.TokensPrompt(**prompt, **({"multi_modal_data": media} if media else {}))
-
-    def _adapter_request(self) -> Any:
-        return self._vllm.LoRARequest(lora_name=VLLM_LORA_NAME, lora_int_id=VLLM_LORA_INT_ID, lora_path=VLLM_LORA_PATH)
-
-    def _answer(self, final: Any, wants_log_probs: bool) -> TokenOutput:
-        completion = final.outputs[0]
-        tokens = list(completion.token_ids)
-        log_probs = None
-        if wants_log_probs:
-            rows = completion.logprobs or []
-            log_probs = [row[token].logprob for token, row in zip(tokens, rows, strict=True)]
-        spans = [VersionSpan(int(span.version), span.start, span.end) for span in completion.weight_versions or ()]
-        fields: dict[str, Any] = {
-            "global_steps": spans[-1].version if spans else self._version,
-            "finish_reason": completion.finish_reason,
-        }
-        if len(spans) > 1:
-            fields["token_versions"] = spans
-        reasons = {"abort": "aborted", "stop": "completed", "length": "completed"}
-        stop_reason = reasons.get(completion.finish_reason, completion.finish_reason)
-        return TokenOutput(tokens, log_probs, stop_reason=stop_reason, extra_fields=fields)
-
-    def _empty_answer(self, params: dict[str, Any]) -> TokenOutput:
-        fields = {"global_steps": self._version, "finish_reason": "length"}
-        log_probs: list[float] | None = [] if params.get("logprobs") not in (None, False) else None
-        return TokenOutput([], log_probs, stop_reason="completed", extra_fields=fields)
+        if self.config.get("scheduling_policy") == "priority":
+            options["priority"] = priority
+        return options
 
     @asynccontextmanager
     async def _counted(self, request_id: str) -> AsyncIterator[None]:
-        self._in_flight[request_id] = asyncio.current_task()
+        # The same id can come twice: sent again by a caller whose first call has been cancelled a moment ago.
+        self._in_flight[request_id] += 1
         try:
             yield
         finally:
-            self._in_flight.pop(request_id, None)
+            self._in_flight[request_id] -= 1
+            if not self._in_flight[request_id]:
+                del self._in_flight[request_id]
 
     # Control
 
     async def abort_all_requests(self, reset_prefix_cache: bool = True) -> dict[str, Any]:
         """Pause: requests in flight come back with the tokens they have, later ones wait for `resume_generation`."""
+        self._open.clear()
         aborted = sorted(self._in_flight)
         await self._ask(self._engine.pause_generation(mode="abort", clear_cache=reset_prefix_cache), "the pause")
         self._paused = True
@@ -298,10 +232,10 @@ class vLLMHttpServer:
 
     async def resume_generation(self) -> None:
         """End the pause; refused while the weights are stale."""
-        if self._stale:
-            raise StaleWeights(f"{self.name} refuses to resume: {self._stale}", remedy="repeat the weight update")
+        self._weights.refuse_if_stale("resume")
         await self._ask(self._engine.resume_generation(), "the resumption")
         self._paused = False
+        self._open.set()
 
     async def abort_request(self, request_id: str, reset_prefix_cache: bool = True) -> dict[str, Any]:
         """Abort one request; its caller gets the tokens it has."""
@@ -310,41 +244,57 @@ class vLLMHttpServer:
             await self._ask(self._engine.abort(request_id), "the abort")
         return {"aborted": known, "request_id": request_id}
 
+    async def wait_for_requests_to_drain(self, deadline_s: float = GENERATE_DEADLINE_S) -> None:
+        """Return when no request is in flight; requests that come meanwhile wait until it does."""
+        was_open = self._open.is_set()
+        self._open.clear()
+        try:
+            await bounded(self._drained(), what="the last answer", whom=self.name, deadline_s=deadline_s)
+        finally:
+            if was_open:
+                self._open.set()
+
+    async def _drained(self) -> None:
+        while self._in_flight:
+            await asyncio.sleep(0.01)
+
     async def clear_kv_cache(self) -> None:
         """Forget cached prefixes: they were computed by other weights."""
-        await self._reset_caches()
+        done = await self._ask(self._engine.reset_prefix_cache(), "the prefix cache's reset")
+        if done is False:
+            raise TransportError(
+                f"{self.name} still holds cached prefixes of other weights: requests are in flight",
+                remedy="pause before the caches are reset",
+            )
+        await self._ask(self._engine.reset_encoder_cache(), "the encoder cache's reset")
 
     async def set_global_steps(self, global_steps: int) -> None:
         """Stamp the tokens from now on with this policy version."""
         await self._ask(self._engine.update_weight_version(str(int(global_steps))), "the weight version")
-        self._version = int(global_steps)
-
-    async def wait_for_requests_to_drain(self, deadline_s: float = GENERATE_DEADLINE_S) -> None:
-        """Return when no request is in flight."""
-        await bounded(self._drained(), what="the last answer", whom=self.name, deadline_s=deadline_s)
-
-    async def _drained(self) -> None:
-        while self._in_flight:
-            await asyncio.sleep(0.05)
+        self._weights.version = int(global_steps)
 
     async def sleep(self) -> None:
-        """Give device memory to training: weights and cache when hybrid, after nothing is in flight."""
+        """Give device memory to training, after nothing is in flight; a server with devices of its own keeps it."""
         if self.rollout_mode is RolloutMode.STANDALONE or not self.config.get("free_cache_engine"):
             return
+        await self.wait_for_requests_to_drain()
+        self._open.clear()
         if self._settings.on_cpu:
             return
-        await self.wait_for_requests_to_drain()
         # Hybrid: the next update brings all weights (level 2 drops them); colocated: they must come back (level 1).
         level = 2 if self.rollout_mode is RolloutMode.HYBRID and not self.lora_as_adapter else 1
         await self._ask(self._engine.sleep(level=level), "sleep")
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
-        """Take device memory back; `tags` "weights" and "kv_cache" select what."""
-        if self.rollout_mode is RolloutMode.STANDALONE or self._settings.on_cpu:
+        """Take device memory back; `tags` "weights" and "kv_cache" select what. With the cache, requests go on."""
+        if self.rollout_mode is RolloutMode.STANDALONE:
             return
-        await self._ask(self._engine.wake_up(tags=tags or ["kv_cache", "weights"]), "waking up")
+        if not self._settings.on_cpu:
+            await self._ask(self._engine.wake_up(tags=tags or ["kv_cache", "weights"]), "waking up")
         if tags is None or "kv_cache" in tags:
-            await self._reset_caches()
+            await self.clear_kv_cache()
+            if not self._paused:
+                self._open.set()
 
     @property
     def lora_as_adapter(self) -> bool:
@@ -377,79 +327,30 @@ class vLLMHttpServer:
 
         A worker that cannot stage receives during `apply_weight_update`, with generation paused.
         """
-        answers = await self.collective_rpc(
-            "verl_begin_weights",
-            timeout=CONTROL_DEADLINE_S,
-            kwargs={"version": version, "use_shm": use_shm, "deadline_s": deadline_s, **kwargs},
-        )
-        self._update = version
-        self._update_is_adapter = bool(kwargs.get("peft_config")) and bool(kwargs.get("base_sync_done"))
-        return answers
+        return await self._weights.begin(version, use_shm, deadline_s, **kwargs)
 
     async def apply_weight_update(self, version: int) -> dict[str, Any]:
         """Put the received weights in; the server must be paused. Either all of `version` serves afterwards, or none.
 
-        Raises TransportError, with the server stale, when a worker fails.
+        Raises TransportError when a worker fails; the server then refuses to generate, unless nothing was touched.
         """
         if not self._paused:
             raise TransportError(
                 f"{self.name} must be paused before weights are applied", remedy="call abort_all_requests first"
             )
-        self._stale = f"the update to version {version} has not ended"
-        try:
-            workers = await self.collective_rpc("verl_apply_weights", timeout=APPLY_DEADLINE_S, args=(version,))
-            versions = {worker["version"] for worker in workers}
-            if versions != {version}:
-                raise TransportError(
-                    "workers applied other weights", where=self.name, got=sorted(versions), expected=version
-                )
-            await self._reset_caches()
-            await self.set_global_steps(version)
-        except (PeerLost, WaitTimeout):
-            raise
-        except Exception as error:
-            await self._after_failed_apply(version, error)
-            raise TransportError(
-                f"applying weights of version {version} failed on {self.name}: {error}",
-                remedy="push the same version again",
-            ) from error
-        self._adapter = self._adapter or self._update_is_adapter
-        self._stale, self._update = None, None
-        return {**workers[0], "apply_s": max(worker.get("apply_s", 0.0) for worker in workers), "workers": workers}
-
-    async def _after_failed_apply(self, version: int, error: Exception) -> None:
-        """Stale, unless every worker says that it has not touched a weight."""
-        self._stale = f"the update to version {version} failed half way ({error})"
-        workers = await self.collective_rpc("verl_weight_state", timeout=CONTROL_DEADLINE_S)
-        untouched = not any(worker["stale"] for worker in workers) and len({w["version"] for w in workers}) == 1
-        if untouched and workers[0]["version"] in (None, self._version):
-            self._stale = None
+        return await self._weights.apply(version)
 
     async def abort_weight_update(self, version: int, reason: str) -> None:
         """Drop what was received and not yet applied; the old weights go on serving."""
-        await self.collective_rpc("verl_abort_weights", timeout=CONTROL_DEADLINE_S, args=(version, reason))
-        self._update = None
+        await self._weights.abort(version, reason)
 
     async def weight_state(self) -> dict[str, Any]:
-        """Version that serves, and whether the server is stale, as the server and each worker see it."""
-        workers = await self.collective_rpc("verl_weight_state", timeout=CONTROL_DEADLINE_S)
-        return {
-            "version": self._version,
-            "stale": self._stale is not None,
-            "reason": self._stale,
-            "updating": self._update,
-            "paused": self._paused,
-            "workers": workers,
-        }
+        """Version that serves, whether it is stale, whether the server is paused, and what each worker says."""
+        return {**await self._weights.state(), "paused": self._paused}
 
-    async def _reset_caches(self) -> None:
-        done = await self._ask(self._engine.reset_prefix_cache(), "the prefix cache's reset")
-        if done is False:
-            raise TransportError(
-                f"{self.name} still holds cached prefixes of other weights: requests are in flight",
-                remedy="pause before the caches are reset",
-            )
-        await self._ask(self._engine.reset_encoder_cache(), "the encoder cache's reset")
+    async def _activate(self, version: int) -> None:
+        await self.clear_kv_cache()
+        await self.set_global_steps(version)
 
     # Peers
 

@@ -1,0 +1,94 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""One request in vLLM's terms, one answer in ours; no state."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from verl.errors import ConfigError, DataError
+from verl.workers.rollout.sampling import response_budget
+from verl.workers.rollout.schemas import TokenOutput, VersionSpan
+
+_STOP_REASONS = {"abort": "aborted", "stop": "completed", "length": "completed"}
+
+
+def token_budget(prompt_tokens: int, params: dict[str, Any], rollout: Any, longest: int, whom: str) -> int:
+    """Tokens that the engine may add to a prompt of `prompt_tokens`; zero where there is no room for one.
+
+    Raises DataError where the prompt itself is longer than the engine's `longest` sequence.
+    """
+    if prompt_tokens > longest:
+        raise DataError(
+            "the prompt is longer than the engine takes",
+            where=whom,
+            got=f"{prompt_tokens} tokens",
+            expected=f"at most max_model_len = {longest}",
+            remedy="raise actor_rollout_ref.rollout.max_model_len, or set data.filter_overlong_prompts",
+        )
+    lengths = int(rollout.prompt_length), int(rollout.response_length)
+    return min(response_budget(params, prompt_tokens, *lengths), longest - prompt_tokens)
+
+
+def wants_log_probs(params: dict[str, Any]) -> bool:
+    return params.get("logprobs") not in (None, False)
+
+
+def to_sampling_params(params: dict[str, Any], budget: int, vllm: SimpleNamespace, *, has_tokenizer: bool) -> Any:
+    """vLLM's parameters; nulls count as not set, and the caller's mapping stays as it is."""
+    wanted = {key: value for key, value in params.items() if value is not None and key != "max_new_tokens"}
+    logprobs = wanted.pop("logprobs", None)
+    if wanted.get("n", 1) != 1:
+        raise ConfigError(
+            "one request gives one answer", where="sampling_params.n", got=wanted["n"], remedy="send n requests"
+        )
+    if wanted.get("stop") and not has_tokenizer:
+        raise ConfigError(
+            "stop strings need the tokenizer",
+            where="sampling_params.stop",
+            got=wanted["stop"],
+            remedy="set rollout.skip_tokenizer_init=false, or use stop_token_ids",
+        )
+    wanted |= {
+        "max_tokens": budget,
+        "detokenize": bool(wanted.get("stop")),
+        "output_kind": vllm.RequestOutputKind.FINAL_ONLY,
+    }
+    if wants_log_probs(params):
+        # vLLM counts alternatives beside the sampled token: 0 is the sampled token alone.
+        wanted |= {"logprobs": 0 if logprobs is True else int(logprobs), "flat_logprobs": True}
+    return vllm.SamplingParams(**wanted)
+
+
+def to_prompt(
+    prompt_ids: Sequence[int], images: list[Any] | None, videos: list[Any] | None, vllm: SimpleNamespace
+) -> Any:
+    """vLLM's prompt of tokens, pictures and videos."""
+    media = {kind: data for kind, data in (("image", images), ("video", videos)) if data}
+    tokens = [int(token) for token in prompt_ids]
+    return vllm.TokensPrompt(prompt_token_ids=tokens, **({"multi_modal_data": media} if media else {}))
+
+
+def to_token_output(final: Any, params: dict[str, Any], serving_version: int) -> TokenOutput:
+    """Our answer; `serving_version` stamps one that has no token and so no version of its own."""
+    completion = final.outputs[0]
+    log_probs: list[float] | None = None
+    if wants_log_probs(params):
+        rows = completion.logprobs
+        # The sampled token comes first in the row of its position.
+        log_probs = [rows.logprobs[start] for start in rows.start_indices] if rows else []
+    spans = [VersionSpan(int(span.version), span.start, span.end) for span in completion.weight_versions or ()]
+    fields: dict[str, Any] = {
+        "global_steps": spans[-1].version if spans else serving_version,
+        "finish_reason": completion.finish_reason,
+    }
+    if len(spans) > 1:
+        fields["token_versions"] = spans
+    stop_reason = _STOP_REASONS.get(completion.finish_reason, completion.finish_reason)
+    return TokenOutput(list(completion.token_ids), log_probs, stop_reason=stop_reason, extra_fields=fields)
+
+
+def empty_output(params: dict[str, Any], serving_version: int) -> TokenOutput:
+    """The answer to a request that leaves no room for a token."""
+    fields = {"global_steps": serving_version, "finish_reason": "length"}
+    return TokenOutput([], [] if wants_log_probs(params) else None, stop_reason="completed", extra_fields=fields)
