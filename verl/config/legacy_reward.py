@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def migrate_legacy_reward_impl(config: DictConfig) -> DictConfig:
     config = copy.deepcopy(config)
     # The evaluation's file has the old home only: nothing of the user's has moved there.
     both_homes = "reward" in config
-    with open_dict(config):
+    with read_write(config), open_dict(config):
         old = {root: OmegaConf.to_container(config[root], resolve=True) for root in LEGACY_ROOTS if config.get(root)}
         for path, value in _set_leaves(old):
             if path in _DROPPED:
