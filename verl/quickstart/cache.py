@@ -1,0 +1,101 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""What a quick start needs before it runs, made once for each user and each version of the recipe."""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from verl.errors import VerlError, WaitTimeout
+from verl.quickstart.task import HELD_OUT_FILE, TRAIN_FILE, write_parquet
+
+logger = logging.getLogger(__name__)
+
+FACTS_FILE = "base.json"
+# A warm start takes half a minute alone; somebody else's, on a busy machine, may take much longer.
+LOCK_DEADLINE_S = 1800.0
+# The files that decide what the base model is: a change in one makes a new base.
+_RECIPE_FILES = ("model.py", "task.py", "warm_start.py", "evaluate.py")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Base model, data files, and the facts of the warm start (`greedy`, `sampled`, `seed`, `steps`)."""
+
+    model: Path
+    train: Path
+    held_out: Path
+    facts: dict[str, Any]
+
+
+def prepare(home: Path) -> Prepared:
+    """The base model and the data below `home`/quickstart; made under a lock and renamed into place, or found there."""
+    root = home / "quickstart"
+    model = root / f"base-{recipe_digest()}"
+    data = root / "data"
+    _make(model, lambda draft: _run_warm_start(draft), "the base model")
+    _make(data, lambda draft: write_parquet(draft), "the data set")
+    return Prepared(model, data / TRAIN_FILE, data / HELD_OUT_FILE, json.loads((model / FACTS_FILE).read_text()))
+
+
+def recipe_digest() -> str:
+    """Eight digits that change with the recipe."""
+    here = Path(__file__).parent
+    return hashlib.sha256(b"\0".join((here / name).read_bytes() for name in _RECIPE_FILES)).hexdigest()[:8]
+
+
+def _make(target: Path, build: Callable[[Path], Any], what: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        return
+    with _locked(target.with_name(target.name + ".lock"), what):
+        if target.exists():
+            return
+        draft = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+        try:
+            build(draft)
+            draft.chmod(0o755)
+            draft.rename(target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path, what: str) -> Iterator[None]:
+    lock = FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("another quick start is making %s; waiting for it", what)
+            lock.acquire(timeout=LOCK_DEADLINE_S)
+    except Timeout as error:
+        raise WaitTimeout(
+            f"{what} was not finished by the process that holds the lock within {LOCK_DEADLINE_S:.0f} s",
+            where=str(path),
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _run_warm_start(directory: Path) -> None:
+    # In a process of its own: this one lives as long as the run and must stay small.
+    logger.info("making the base model (once; about a minute)")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-m", "verl.quickstart.warm_start", str(directory)]
+    if subprocess.run(command, env=environment).returncode != 0:
+        raise VerlError("the warm start failed", where=" ".join(command), remedy="its own message is above")
