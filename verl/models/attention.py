@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which attention a model gets, and the form of packed input that this attention wants."""
 
-import importlib.util
-
 from verl.errors import ConfigError
 
 # Attention kernels that read sequence boundaries from restarting positions and need them in ONE row.
@@ -12,11 +10,10 @@ _VARLEN = frozenset({"flash_attention_2", "flash_attention_3"})
 _MASKED = frozenset({"sdpa", "eager"})
 
 
-def choose_attention(device_type: str, wanted: str | None) -> str:
-    """The attention implementation: the wanted one, else flash attention where it is installed, else SDPA."""
+def choose_attention(wanted: str | None, *, default: str, device_type: str) -> str:
+    """The attention implementation: the wanted one, else the platform's `default`."""
     if wanted is None:
-        has_flash = device_type != "cpu" and importlib.util.find_spec("flash_attn") is not None
-        return "flash_attention_2" if has_flash else "sdpa"
+        return default
     if wanted not in _VARLEN | _MASKED:
         raise ConfigError(
             "attention implementation that cannot keep packed sequences apart",

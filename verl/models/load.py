@@ -33,7 +33,7 @@ def load_config(
 ) -> PretrainedConfig:
     """The model's configuration with `override` applied; an override of an unknown key is an error.
 
-    Nested mappings (`text_config: {…}`) are merged into the sub-configuration. Dropout is left as the model says.
+    Nested mappings (`text_config: {…}`, `rope_parameters: {…}`) are merged into what is there.
     """
     try:
         config = AutoConfig.from_pretrained(local_path(path), trust_remote_code=trust_remote_code)
@@ -52,14 +52,21 @@ def load_config(
 
 def _apply_override(config: PretrainedConfig, override: Mapping[str, Any], where: str) -> None:
     for key, value in override.items():
+        rope = getattr(config, "rope_parameters", None)
+        if not hasattr(config, key) and isinstance(rope, dict) and key in rope:
+            # Transformers 5 keeps `rope_theta` among the rotary parameters; scripts know it at the top.
+            rope[key] = value
+            continue
         if not hasattr(config, key):
             known = ", ".join(sorted(name for name in vars(config) if not name.startswith("_")))
             raise ConfigError(f"unknown key {key!r}", where=where, remedy=f"this model's configuration has: {known}")
         current = getattr(config, key)
         if isinstance(value, Mapping) and isinstance(current, PretrainedConfig):
             _apply_override(current, value, f"{where}.{key}")
+        elif isinstance(value, Mapping):
+            setattr(config, key, {**(current or {}), **value})
         else:
-            setattr(config, key, dict(value) if isinstance(value, Mapping) else value)
+            setattr(config, key, value)
 
 
 def build_empty(

@@ -13,7 +13,7 @@ Section = Mapping[str, Any]
 class EngineSettings:
     """Everything one role on one rank needs.
 
-    `trajectories_per_mini_batch` counts all ranks (None: the whole batch); `temperature` is used where the batch carries none.
+    `trajectories_per_mini_batch` counts all ranks (None: the whole batch); `temperature` stands in for a missing one.
     """
 
     model_type: str

@@ -153,11 +153,10 @@ class BaseCheckpointManager:
     @staticmethod
     def get_rng_state() -> dict[str, Any]:
         """States of torch, NumPy and Python generators, and of the accelerator where there is one."""
+        platform = current_platform()
         states = {"cpu": torch.get_rng_state(), "numpy": np.random.get_state(), "random": random.getstate()}
-        device = current_platform().device_type
-        if device != "cpu":
-            states[device] = torch.get_device_module(device).get_rng_state()
-        return states
+        device_state = platform.random_state()
+        return states if device_state is None else {**states, platform.device_type: device_state}
 
     @staticmethod
     def load_rng_state(rng_state: dict[str, Any]) -> None:
@@ -165,9 +164,9 @@ class BaseCheckpointManager:
         torch.set_rng_state(rng_state["cpu"])
         np.random.set_state(rng_state["numpy"])
         random.setstate(rng_state["random"])
-        device = current_platform().device_type
-        if device != "cpu" and device in rng_state:
-            torch.get_device_module(device).set_rng_state(rng_state[device])
+        platform = current_platform()
+        if platform.device_type != "cpu":
+            platform.set_random_state(rng_state.get(platform.device_type))
 
 
 def _checked_contents(contents: Any, key: str) -> tuple[str, ...]:

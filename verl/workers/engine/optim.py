@@ -17,6 +17,8 @@ from verl.utils.import_utils import optional_import
 
 logger = logging.getLogger(__name__)
 
+_FUSED_DEVICES = ("cpu", "cuda")
+
 
 def build_optimizer(parameters: Iterable[nn.Parameter], config: Any) -> torch.optim.Optimizer:
     """`optimizer_impl.optimizer` (default `torch.optim.AdamW`) over the trainable parameters.
@@ -37,8 +39,12 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Any) -> torch.op
         "betas": None if betas is None else tuple(betas),
     }
     arguments = {key: value for key, value in wanted.items() if value is not None and key in accepted}
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if "fused" in accepted and all(parameter.device.type in _FUSED_DEVICES for parameter in trainable):
+        # One kernel a step instead of some twelve a tensor, each of which sharded tensors make dear.
+        arguments["fused"] = True
     arguments |= dict(config.get("override_optimizer_config") or {})
-    return cls([parameter for parameter in parameters if parameter.requires_grad], **arguments)
+    return cls(trainable, **arguments)
 
 
 def build_lr_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.LambdaLR:

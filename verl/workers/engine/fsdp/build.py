@@ -61,7 +61,8 @@ def shard(root: nn.Module, model: PreTrainedModel, mesh: DeviceMesh, config: Any
     kwargs = {
         "mesh": mesh,
         "mp_policy": mixed_precision(config, mesh.device_type),
-        "reshard_after_forward": config.get("reshard_after_forward", True),
+        # A group of one frees nothing by resharding, and would only copy its parameters once more.
+        "reshard_after_forward": bool(config.get("reshard_after_forward", True)) and mesh.size() > 1,
         "offload_policy": _offload_policy(config, mesh.device_type),
     }
     units = list(sharded_units(model, (config.get("wrap_policy") or {}).get("transformer_layer_cls_to_wrap")))

@@ -73,7 +73,8 @@ class ValueScorer(nn.Module):
 
     def forward(self, packed: Packed, options: ForwardOptions) -> dict[str, torch.Tensor]:
         hidden_NH = target_hidden(self.model, packed)
-        return {"values": value_head(self.model)(hidden_NH).squeeze(-1).float()}
+        # A copy: FSDP2 hooks the backward pass on what leaves the module, which must not be a view.
+        return {"values": value_head(self.model)(hidden_NH).squeeze(-1).to(torch.float32, copy=True)}
 
 
 def target_hidden(model: PreTrainedModel, packed: Packed) -> torch.Tensor:

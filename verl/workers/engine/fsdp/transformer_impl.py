@@ -95,7 +95,7 @@ class FSDPEngine(BaseEngine):
         config, trust = self.model_config, self.model_config.get("trust_remote_code", False)
         override = dict(config.get("override_config") or {})
         wanted = config.get("attn_implementation") or override.pop("attn_implementation", None)
-        attention = choose_attention(self.device_type, wanted)
+        attention = choose_attention(wanted, default=self.platform.attn_implementation, device_type=self.device_type)
         self.single_row = wants_single_row(attention)
         hf_config = load_config(
             config.get("hf_config_path") or config["path"],
