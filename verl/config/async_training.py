@@ -56,10 +56,12 @@ class AsyncTrainingConfig(Node):
     """Refused when true."""
     max_version_lag: int | None = None
     """Versions that a token may be behind at training; null: measured, not bounded."""
+    stall_timeout_s: float = 1800.0
+    """Seconds without a finished prompt group after which the trainer gives the rollouter up, > 0."""
 
     def __post_init__(self) -> None:
         at_least(self, 0, "staleness_threshold", "max_version_lag")
-        at_least(self, 1, "trigger_parameter_sync_step", "require_batches")
+        at_least(self, 1, "trigger_parameter_sync_step", "require_batches", "stall_timeout_s")
 
 
 @dataclass(frozen=True)

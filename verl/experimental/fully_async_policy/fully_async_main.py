@@ -14,7 +14,7 @@ import ray
 
 from verl.config.front_door import run_main
 from verl.errors import PeerLost, WaitTimeout, first_cause
-from verl.experimental.fully_async_policy.message_queue import MessageQueue, MessageQueueClient
+from verl.experimental.fully_async_policy.message_queue import MessageQueue, MessageQueueClient, RolloutFailed
 from verl.trainer.job import run_job
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.logging_utils import set_up_logging
@@ -105,8 +105,9 @@ class FullyAsyncTaskRunnerCore:
                 await self._close_queue(f"the {name} failed: {task.exception()}")
         for task in pending:
             task.cancel()
-        # The trainer often only repeats what the rollouter said; the origin is the cause.
-        raise failures.get("rollouter") or failures["trainer"]
+        # The first failure is the cause, unless it only repeats what the other side said.
+        first = next(iter(failures.values()))
+        raise failures.get("rollouter", first) if isinstance(first, RolloutFailed) else first
 
     async def _watched(self, name: str) -> dict[str, Any]:
         """Run `fit` of an actor, asking it for a sign of life in between."""

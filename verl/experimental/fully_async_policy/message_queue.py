@@ -171,6 +171,10 @@ class MessageQueueCore:
             raise expired(what, whom, deadline_s) from None
 
 
+class RolloutFailed(VerlError, RuntimeError):
+    """The rollouter ended by a failure; its cause is in the message."""
+
+
 def _start_version(sample: Any) -> int:
     return getattr(sample, "start_version", 0)
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import ray.exceptions
 
-from verl.errors import VerlError
 from verl.experimental.agent_loop.trajectory import Trajectory
 from verl.experimental.fully_async_policy.detach_utils import (
     RolloutSample,
     assemble_batch_from_rollout_samples,
 )
-from verl.experimental.fully_async_policy.message_queue import MessageQueueClient, QueueClosed
+from verl.experimental.fully_async_policy.message_queue import MessageQueueClient, QueueClosed, RolloutFailed
 from verl.protocol import DataProto
 from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
 from verl.trainer.ppo.steps import Metrics
@@ -26,10 +25,6 @@ logger = logging.getLogger(__name__)
 
 FETCH_DEADLINE_S = 300.0
 MESSAGE_DEADLINE_S = 120.0
-
-
-class RolloutFailed(VerlError, RuntimeError):
-    """The rollouter ended by a failure; its cause is in the message."""
 
 
 class TakeFromQueue:
