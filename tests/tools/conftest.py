@@ -2,22 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox on this machine."""
 
-import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-_FILE = Path(__file__).parents[1] / "experimental" / "helpers" / "local_sandbox.py"
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from local_sandbox import LocalSandbox
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Any]:
-    """A running `LocalSandbox`, fresh for each test."""
-    spec = importlib.util.spec_from_file_location("local_sandbox", _FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    server = module.LocalSandbox()
+def sandbox() -> Iterator[LocalSandbox]:
+    """A running sandbox, fresh for each test."""
+    server = LocalSandbox()
     yield server
     server.close()

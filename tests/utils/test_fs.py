@@ -1,0 +1,69 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Local paths pass through, remote ones are copied once."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from verl.errors import DataError, WaitTimeout
+from verl.utils import fs
+
+
+@pytest.fixture
+def remote() -> str:
+    """A directory on fsspec's in-memory file system."""
+    memory = fsspec.filesystem("memory")
+    memory.mkdirs("/model/sub", exist_ok=True)
+    memory.pipe("/model/config.json", b"{}")
+    memory.pipe("/model/sub/weights", b"123")
+    return "memory://model"
+
+
+def test_local_paths_and_hub_names_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fs.copy_to_local("~/model") == str(tmp_path / "model")
+    assert fs.copy_to_local("Qwen/Qwen2.5-0.5B") == "Qwen/Qwen2.5-0.5B"
+    assert fs.copy_to_local(f"file://{tmp_path}") == str(tmp_path)
+    assert fs.is_non_local("s3://a/b") and not fs.is_non_local("/a/b")
+
+
+def test_a_remote_directory_is_copied_once_by_however_many(remote: str, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        paths = set(threads.map(lambda _: fs.copy_to_local(remote, cache_dir=str(tmp_path)), range(4)))
+    assert paths == {fs.get_local_temp_path(remote, str(tmp_path))}
+    local = Path(paths.pop())
+    assert (local / "sub" / "weights").read_bytes() == b"123"
+    (local / "config.json").write_text("mine")
+    assert (Path(fs.copy_to_local(remote, cache_dir=str(tmp_path))) / "config.json").read_text() == "mine"
+    again = Path(fs.copy_to_local(remote, cache_dir=str(tmp_path), always_recopy=True))
+    assert (again / "config.json").read_text() == "{}"
+    with pytest.raises(DataError, match="memory://absent"):
+        fs.copy_to_local("memory://absent/x", cache_dir=str(tmp_path))
+
+
+def test_a_copy_in_shared_memory_is_renewed_when_the_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fs, "SHM_ROOT", tmp_path / "shm")
+    (tmp_path / "shm").mkdir()
+    source = tmp_path / "model"
+    source.mkdir()
+    (source / "a").write_text("one")
+    copy = fs.copy_to_local(str(source), use_shm=True)
+    assert copy.startswith(str(tmp_path / "shm")) and fs.verify_copy(str(source), copy)
+    (source / "a").write_text("three")
+    assert Path(fs.copy_to_local(str(source), use_shm=True), "a").read_text() == "three"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    (source / "a").write_text("fourth")
+    assert fs.copy_to_local(str(source), use_shm=True) == str(source)
+
+
+def test_a_lock_that_is_never_given_back_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fs, "LOCK_DEADLINE_S", 0.2)
+    with fs._locked(tmp_path), pytest.raises(WaitTimeout, match=r"\.file\.lock"):
+        with fs._locked(tmp_path):
+            pass
