@@ -78,6 +78,7 @@ class CollectiveCheckpointEngine(CheckpointEngine):
         self._store: dist.TCPStore | None = None
         self._groups: tuple[Any, Any] | None = None
         self._metadata: MasterMetadata | None = None
+        self._inboxes = [torch.empty(0, dtype=torch.uint8)] * 2
 
     # Connecting
 
@@ -152,6 +153,7 @@ class CollectiveCheckpointEngine(CheckpointEngine):
 
     def finalize(self) -> None:
         groups, self._groups, self._store, self.rank = self._groups, None, None, None
+        self._inboxes = [torch.empty(0, dtype=torch.uint8)] * 2
         for group in {id(group): group for group in groups or ()}.values():
             if hasattr(group, "abort"):
                 group.abort()
@@ -279,10 +281,16 @@ class CollectiveCheckpointEngine(CheckpointEngine):
         if isinstance(message, Abort):
             raise TransportError(f"trainer rank 0 aborted the transfer: {message.reason}")
         size = message.nbytes if isinstance(message, Bucket) else 0
-        payload = torch.empty(size, dtype=torch.uint8, device=self.payload_device)
+        payload = self._inbox(size, message.sequence) if isinstance(message, Bucket) else data
         if size:
             await self.broadcast(1, payload, f"bucket {message.sequence}")
         return message, payload
+
+    def _inbox(self, size: int, sequence: int) -> torch.Tensor:
+        """One of two buffers in turn: one bucket is received while the one before is being copied out."""
+        if self._inboxes[sequence % 2].numel() < size:
+            self._inboxes[sequence % 2] = torch.empty(size, dtype=torch.uint8, device=self.payload_device)
+        return self._inboxes[sequence % 2][:size]
 
     async def broadcast(self, group: int, tensor: torch.Tensor, what: str) -> None:
         """One broadcast from rank 0 over the control (0) or payload (1) group, awaited off the event loop."""
@@ -294,12 +302,19 @@ class CollectiveCheckpointEngine(CheckpointEngine):
         with waiting_on(what, whom, self.deadline_s):
             try:
                 work = self._groups[group].broadcast([tensor], options)
-                await asyncio.to_thread(work.wait, self._timeout)
+                await asyncio.to_thread(self._finish_work, work, tensor)
             except RuntimeError as error:
                 text = str(error).splitlines()[0]
                 if "timed out" in str(error).lower() or "timeout" in str(error).lower():
                     raise WaitTimeout(f"no answer to {what} from {whom} within {self.deadline_s} s ({text})") from error
                 raise PeerLost(f"the weight group broke during {what}; one of {whom} has gone ({text})") from error
+
+
+    def _finish_work(self, work: Any, tensor: torch.Tensor) -> None:
+        work.wait(self._timeout)
+        if tensor.device.type != "cpu":
+            # A device collective's wait only orders the device's own streams; the bytes are read by others.
+            current_platform().synchronize()
 
 
 class _Outbox:

@@ -87,7 +87,7 @@ class _Partial:
 class Assembler:
     """Puts buckets back together, checking every byte.
 
-    `add` takes a bucket's own copy of the payload: complete tensors are views of it, so it must never be reused.
+    `add` copies: the bucket may be filled again when it returns, and every tensor has memory of its own.
     """
 
     def __init__(self, checksum: str, device: torch.device) -> None:
@@ -101,8 +101,10 @@ class Assembler:
 
         Raises
         ------
+        CorruptBytes
+            names the tensor whose bytes do not have their checksum.
         TransportError
-            names the tensor whose bytes do not have their checksum, or that comes out of order.
+            a segment is out of order or out of bounds.
         """
         complete = []
         for segment in segments:
@@ -115,8 +117,14 @@ class Assembler:
     def _take(self, segment: Segment, data: torch.Tensor) -> torch.Tensor | None:
         total = nbytes_of(segment.spec)
         self._check_order(segment, data, total)
-        running = self._partial.checksum if self._partial else new_checksum(self._kind)
-        checksum = running.update(data)
+        if self._partial is None:
+            empty = torch.empty(total, dtype=torch.uint8, device=self._device)
+            self._partial = _Partial(segment.spec, empty, 0, new_checksum(self._kind))
+        partial = self._partial
+        own = partial.data[segment.tensor_offset : segment.tensor_offset + segment.nbytes]
+        own.copy_(data)
+        # Over the copy, which nobody else can write to any more.
+        checksum = partial.checksum.update(own)
         if checksum != segment.checksum:
             raise CorruptBytes(
                 "the bytes that arrived are not those that were sent",
@@ -124,19 +132,12 @@ class Assembler:
                 got=f"checksum {checksum:016x}",
                 expected=f"{segment.checksum:016x}",
             )
-        if segment.tensor_offset == 0 and segment.nbytes == total:
-            whole = data
-        else:
-            if self._partial is None:
-                empty = torch.empty(total, dtype=torch.uint8, device=self._device)
-                self._partial = _Partial(segment.spec, empty, 0, running)
-            self._partial.data[segment.tensor_offset : segment.tensor_offset + segment.nbytes].copy_(data)
-            self._partial.filled += segment.nbytes
-            if self._partial.filled < total:
-                return None
-            whole, self._partial = self._partial.data, None
+        partial.filled += segment.nbytes
+        if partial.filled < total:
+            return None
+        self._partial = None
         self.fold.add(segment.spec, total, checksum)
-        return from_bytes(segment.spec, whole)
+        return from_bytes(segment.spec, partial.data)
 
     def _check_order(self, segment: Segment, data: torch.Tensor, total: int) -> None:
         partial = self._partial

@@ -5,7 +5,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import torch
 
@@ -77,9 +77,14 @@ class BucketedWeightReceiver:
         self, on_bucket_received: Callable[[list[tuple[str, torch.Tensor]]], object] | None = None
     ) -> TransferStats:
         """Receive everything, handing each bucket's complete tensors to the callback; they own their memory."""
-        for tensors in self.buckets():
-            if on_bucket_received is not None:
-                on_bucket_received(tensors)
+        stream = self.buckets()
+        for tensors in stream:
+            try:
+                if on_bucket_received is not None:
+                    on_bucket_received(tensors)
+            except BaseException as error:
+                # Into the generator, so that the sender hears this reason; it comes out again.
+                stream.throw(error)
         assert self.stats is not None
         return self.stats
 
@@ -99,7 +104,7 @@ class BucketedWeightReceiver:
         """Checksum of each tensor that has arrived so far, in the order sent."""
         return dict(self._assembler.fold.checksums)
 
-    def buckets(self) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    def buckets(self) -> Generator[list[tuple[str, torch.Tensor]], None, None]:
         """The tensors completed by each bucket; the sender learns that all is well only after the last was taken."""
         self._started = time.monotonic()
         try:
@@ -113,7 +118,7 @@ class BucketedWeightReceiver:
                     break
                 if not isinstance(message, Bucket) or message.sequence != expected:
                     raise unexpected(message, f"bucket {expected}", self._whom())
-                tensors = self._assembler.add(self._copy_out(message), message.segments)
+                tensors = self._assembler.add(self._view(message), message.segments)
                 self._send(Ack(message.sequence))
                 expected += 1
                 yield [(name, tensor.to(self.device)) for name, tensor in tensors]
@@ -162,12 +167,12 @@ class BucketedWeightReceiver:
         self._mapped = mapped if problem is None else None
         return problem
 
-    def _copy_out(self, bucket: Bucket) -> torch.Tensor:
-        """The bucket's bytes in memory that is never reused: what the engine keeps stays as it was sent."""
+    def _view(self, bucket: Bucket) -> torch.Tensor:
+        """The bucket where the sender filled it; it is filled again after the answer."""
         if self._mapped is not None:
-            return self._mapped[bucket.base : bucket.base + bucket.nbytes].clone()
+            return self._mapped[bucket.base : bucket.base + bucket.nbytes]
         assert self._arena is not None
-        return self._arena.view(bucket.base, bucket.nbytes).clone()
+        return self._arena.view(bucket.base, bucket.nbytes)
 
     def _finish(self, commit: Commit, buckets: int) -> None:
         self._assembler.finish()
@@ -218,7 +223,8 @@ class BucketedWeightReceiver:
         if self._spoke is None or self._told or isinstance(error, PeerLost):
             return
         try:
-            self._send(Failed(type(error).__name__, str(error)))
+            text = "abandoned in the middle" if isinstance(error, GeneratorExit) else str(error)
+            self._send(Failed(type(error).__name__, text))
         except PeerLost:
             logger.info("%s has gone before it could be told of %s", self._whom(), type(error).__name__)
 
@@ -228,7 +234,7 @@ class BucketedWeightReceiver:
         spoke, self._spoke = self._spoke, None
         arena, self._arena = self._arena, None
         if spoke is not None:
-            steps.append(spoke.close)
+            steps.append(lambda: spoke.close(last_words=self._sender is not None))
         if arena is not None:
             steps.append(arena.close)
         if self._mapped is not None:

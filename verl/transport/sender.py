@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from verl.errors import PeerLost, TransportError, VerlError
+from verl.errors import PeerLost, TransportError, VerlError, WaitTimeout
 from verl.transport import device_ipc
 from verl.transport.arena import Arena, free_bytes
 from verl.transport.checksum import CorruptBytes, Fold, new_checksum
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 MAX_SHM_BUFFER_BYTES = 64 << 20
 """Beyond this a larger buffer saves no time and leaves the cache; Docker's default /dev/shm is this large."""
 MIN_BUFFER_BYTES = 64 << 10
+_LAST_WORDS_S = 0.5
 
 
 @dataclass
@@ -250,7 +251,20 @@ class BucketedWeightSender:
     async def _send_all(self, message: Message) -> None:
         assert self._hub is not None
         for identity, receiver in self._receivers.items():
-            await self._hub.send(identity, message, receiver.hello.peer.describe())
+            try:
+                await self._hub.send(identity, message, receiver.hello.peer.describe())
+            except PeerLost:
+                await self._last_words()
+                raise
+
+    async def _last_words(self) -> None:
+        """A receiver that fails says why and hangs up: its reason may lie unread when a send to it fails."""
+        assert self._hub is not None
+        try:
+            while True:
+                await self._handle(*await self._hub.receive("last words", "the receivers", _LAST_WORDS_S, []))
+        except WaitTimeout:
+            return
 
     async def _pump(self, what: str, satisfied: Callable[[_Receiver], bool]) -> None:
         """Receive until all receivers are there and `satisfied`; one deadline per message."""

@@ -114,6 +114,9 @@ def is_alive(peer: Peer) -> bool:
         return False
 
 
+_LAST_WORDS_MS = 1000
+
+
 class Hub:
     """The binding side, for coroutines: one ROUTER that talks to `Hello`-ed peers by their identity."""
 
@@ -154,8 +157,8 @@ class Hub:
 
     async def close(self) -> None:
         """Let go of socket and path; the path is free when this returns."""
-        # Flushing an Abort takes microseconds; a peer that has gone must not hold the close.
-        self._socket.close(linger=100)
+        # For last words; those to a peer that has gone are dropped and do not hold the close.
+        self._socket.close(linger=_LAST_WORDS_MS)
         await asyncio.to_thread(self._context.term)
         unlink_quietly(self._path)
 
@@ -190,8 +193,9 @@ class Spoke:
                 _check(deadline, deadline_s, what, whom, peers)
         return decode(self._socket.recv(), whom)
 
-    def close(self) -> None:
-        self._socket.close(linger=100)
+    def close(self, last_words: bool = False) -> None:
+        """Let go; with `last_words`, after what was sent has left, which needs a peer that is there."""
+        self._socket.close(linger=_LAST_WORDS_MS if last_words else 0)
         self._context.term()
 
 

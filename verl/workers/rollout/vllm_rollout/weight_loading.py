@@ -258,7 +258,12 @@ class WorkerWeights:
             self._load(staged.tensors.items(), settings)
         else:
             receiver = self._receiver(version, settings["use_shm"], settings["deadline_s"], self._worker.device)
-            self._load((item for bucket in receiver.buckets() for item in bucket), settings)
+            stream = receiver.buckets()
+            try:
+                self._load((item for bucket in stream for item in bucket), settings)
+            except BaseException as error:
+                # Into the stream, so that the sender hears the reason; it comes out again.
+                stream.throw(error)
             assert receiver.stats is not None
             count, nbytes, digest = receiver.stats.tensors, receiver.stats.bytes, receiver.stats.digest
             checksums = receiver.checksums
