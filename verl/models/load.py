@@ -3,6 +3,7 @@
 """Hugging Face configuration and weights: from a path to a model, on the meta device or with values."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.utils import logging as hf_logging
 
 from verl.errors import ConfigError, UnsupportedError
 
@@ -83,13 +85,26 @@ def load_full(
     path: str, config: PretrainedConfig, model_type: str, dtype: torch.dtype, trust_remote_code: bool
 ) -> PreTrainedModel:
     """The whole model with its weights in host memory; a fresh value head gets the model's own initial scale."""
-    return _auto_class(config, model_type).from_pretrained(
-        local_path(path),
-        config=config,
-        dtype=dtype,
-        attn_implementation=config._attn_implementation,
-        trust_remote_code=trust_remote_code,
-    )
+    with _quietly():
+        return _auto_class(config, model_type).from_pretrained(
+            local_path(path),
+            config=config,
+            dtype=dtype,
+            attn_implementation=config._attn_implementation,
+            trust_remote_code=trust_remote_code,
+        )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """No progress bar of a worker on the job's console."""
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            hf_logging.enable_progress_bar()
 
 
 def _auto_class(config: PretrainedConfig, model_type: str) -> Any:

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
-from verl.checkpoint_engine.base import CheckpointEngineRegistry
+from verl.checkpoint_engine import CheckpointEngine
+from verl.checkpoint_engine.base import new_engine
 from verl.errors import ConfigError
+from verl.launch_info import LaunchInfo
 from verl.protocol import DataProto
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.base.worker import Worker
@@ -216,7 +218,7 @@ class ActorRolloutRefWorker(Worker):
         self.actor: EngineRole | None = None
         self.ref: EngineRole | None = None
         self.rollout: Any = None
-        self.checkpoint_engine: Any = None
+        self.checkpoint_engine: CheckpointEngine | None = None
         initialize_global_process_group(config.get("nccl_timeout"))
         # Without sequence parallelism every rank has a share of its own and speaks for it.
         for mesh_name, part in (("actor", "actor"), ("ref", "ref"), ("rollout", "rollout")):
@@ -229,25 +231,16 @@ class ActorRolloutRefWorker(Worker):
         if "actor" in self.parts:
             settings = actor_settings(self.config)
             self.actor = EngineRole(replace(settings, loss_fn=partial(ppo_loss, self.config.actor)))
-            self._build_checkpoint_engine()
+            if self.config.rollout.checkpoint_engine.backend not in (None, "naive"):
+                self.checkpoint_engine = new_engine(self.config.rollout.checkpoint_engine, is_master=self.rank == 0)
         if "ref" in self.parts:
             shares_actor = self.actor is not None and self.config.model.get("lora_rank", 0) > 0
             self.ref = None if shares_actor else EngineRole(reference_settings(self.config))
         if "rollout" in self.parts:
+            # The rollout's sockets live there; this process binds them.
+            LaunchInfo.from_env().ensure_run_dir()
             rollout = self.config.rollout
             self.rollout = get_rollout_class(rollout.name, rollout.mode)(config=rollout, model_config=self.config.model)
-
-    def _build_checkpoint_engine(self) -> None:
-        config = self.config.rollout.checkpoint_engine
-        _import_libraries(config.get("custom_backend_module"))
-        if config.backend in (None, "naive"):
-            return
-        self.checkpoint_engine = CheckpointEngineRegistry.new(
-            config.backend,
-            bucket_size=config.update_weights_bucket_megabytes << 20,
-            is_master=self.rank == 0,
-            **dict((config.get("engine_kwargs") or {}).get(config.backend) or {}),
-        )
 
     @property
     def _actor(self) -> EngineRole:
@@ -335,20 +328,17 @@ class ActorRolloutRefWorker(Worker):
         stream = WeightStream(weights)
         try:
             if self.checkpoint_engine is not None:
-                return _run(self.checkpoint_engine.send_weights(stream))
-            return _run(_update_colocated(self._adapter(), stream, peft_config, global_steps))
+                return _run(_send(self.checkpoint_engine, stream, global_steps))
+            if self.rollout is None:
+                raise ConfigError(
+                    "there is nobody to send weights to",
+                    where="rollout.checkpoint_engine.backend",
+                    got=self.config.rollout.checkpoint_engine.backend,
+                    remedy="choose nccl, gloo, shm or disk, or give the worker the rollout role",
+                )
+            return _run(_update_colocated(self.rollout, stream, peft_config, global_steps))
         finally:
             stream.drain()
-
-    def _adapter(self) -> Any:
-        if self.rollout is None:
-            raise ConfigError(
-                "there is nobody to send weights to",
-                where="rollout.checkpoint_engine.backend",
-                got=self.config.rollout.checkpoint_engine.backend,
-                remedy="choose nccl, gloo, shm or disk, or give the worker the rollout role",
-            )
-        return self.rollout
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE, blocking=False)
     def execute_checkpoint_engine(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -390,6 +380,20 @@ def _import_libraries(names: str | list[str] | None) -> None:
     """Import the user's modules, so that what they register is known in this process."""
     for name in [names] if isinstance(names, str) else names or ():
         importlib.import_module(name)
+
+
+# Functions, not methods: one coroutine method would make the Ray actor asynchronous, and its other methods would run
+# inside a loop.
+async def _send(engine: CheckpointEngine, weights: WeightStream, version: int | None) -> Any:
+    accepts_version = "global_steps" in inspect.signature(engine.send_weights).parameters
+    return await engine.send_weights(weights, **({"global_steps": version} if accepts_version else {}))
+
+
+async def _update_colocated(rollout: Any, weights: WeightStream, peft_config: Any, version: int | None) -> Any:
+    await rollout.resume(["weights"])
+    stats = await rollout.update_weights(weights, global_steps=version, peft_config=peft_config)
+    await rollout.resume(["kv_cache"])
+    return stats
 
 
 def _run(result: Any) -> Any:

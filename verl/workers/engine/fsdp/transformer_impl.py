@@ -71,8 +71,10 @@ class FSDPEngine(BaseEngine):
     def initialize(self) -> None:
         """Join the process group, build and shard the model, fill it from rank 0, make optimizer and schedule."""
         initialize_global_process_group()
+        # A fresh value head and fresh adapters are drawn on rank 0.
+        torch.manual_seed(self.engine_config.get("seed", 42))
         if self.engine_config.get("full_determinism", False):
-            enable_full_determinism(self.engine_config.get("seed", 42))
+            torch.use_deterministic_algorithms(True, warn_only=True)
         self.mesh = build.create_device_mesh(
             dist.get_world_size(), self.engine_config.get("fsdp_size", -1), self.device_type
         )
@@ -385,12 +387,6 @@ class FSDPEngineWithValueHead(FSDPEngine):
 
     model_type = "value_model"
     scorer_cls = ValueScorer
-
-
-def enable_full_determinism(seed: int) -> None:
-    """Seed every generator and allow deterministic kernels only."""
-    torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def _refuse_what_is_left_out(config: Any) -> None:
