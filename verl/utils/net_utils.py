@@ -31,11 +31,6 @@ def is_valid_ipv6_address(address: str) -> bool:
     return is_ipv6(address)
 
 
-def host_in_url(address: str) -> str:
-    """The address as it stands in a URL: IPv6 in brackets."""
-    return f"[{address}]" if is_ipv6(address) else address
-
-
 def get_free_port(
     address: str, with_alive_sock: bool = False, ports: tuple[int, int] | None = None
 ) -> tuple[int, socket.socket | None]:

@@ -1,73 +1,25 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""`RayClassWithInitArgs`: a worker class, its arguments and its Ray options.
+"""`RayClassWithInitArgs`: a worker class, its arguments and its Ray options."""
 
-An actor starts in two steps, so that rank 0 can choose the rendezvous port in the very process that will listen on
-it: first the process says where it runs, then it gets its environment and the worker's own `__init__` runs.
-"""
-
-import os
-import socket
-from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from verl.single_controller.base.worker_group import ClassWithInitArgs
 from verl.single_controller.ray import capacity
+from verl.single_controller.ray.host import hosted
 from verl.single_controller.ray.runtime_env import merge_runtime_env
-from verl.utils.net_utils import get_free_port, host_in_url
-from verl.utils.ray_utils import ray_noset_visible_devices
 
-
-@dataclass(frozen=True)
-class Seat:
-    """Where an actor's process runs."""
-
-    pid: int
-    node_id: str
-    address: str
-    hostname: str
+_SEAT_DEADLINE_S = 60.0
 
 
 def underlying_class(cls: Any) -> type:
     """The Python class behind a Ray actor class."""
     metadata = getattr(cls, "__ray_metadata__", None)
     return cls if metadata is None else metadata.modified_class
-
-
-def hosted(worker_cls: type) -> type:
-    """A subclass whose `__init__` waits for `verl_start`."""
-
-    class Hosted(worker_cls):
-        def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._verl_init = (args, kwargs)
-
-        def verl_seat(self) -> Seat:
-            """Where this process runs."""
-            context = ray.get_runtime_context()
-            return Seat(os.getpid(), context.get_node_id(), ray.util.get_node_ip_address(), socket.gethostname())
-
-        def verl_rendezvous(self, ports: tuple[int, int] | None) -> tuple[str, str]:
-            """An address and a port of this node that stays ours until the process ends."""
-            address = ray.util.get_node_ip_address()
-            port, self._verl_port_holder = get_free_port(address, with_alive_sock=True, ports=ports)
-            return host_in_url(address), str(port)
-
-        def verl_start(self, env: dict[str, str], device_resource: str | None) -> None:
-            """Take over the rank's environment and build the worker."""
-            os.environ.update(env)
-            own_devices = ray.get_runtime_context().get_accelerator_ids().get(device_resource or "", [])
-            if own_devices and ray_noset_visible_devices():
-                # Ray left the mask alone: all devices of the node are visible, and this one is ours.
-                os.environ["LOCAL_RANK"] = own_devices[0]
-            args, kwargs = self.__dict__.pop("_verl_init")
-            super().__init__(*args, **kwargs)
-
-    Hosted.__name__ = Hosted.__qualname__ = worker_cls.__name__
-    Hosted.__module__ = worker_cls.__module__
-    return Hosted
 
 
 class RayClassWithInitArgs(ClassWithInitArgs):
@@ -107,26 +59,38 @@ class RayClassWithInitArgs(ClassWithInitArgs):
         sharing_with: Any = None,
         device_name: str | None = None,
     ) -> Any:
-        """Start one actor in a slot (or beside `sharing_with`, on its node) and return its handle at once."""
+        """Start one actor in a slot, or beside `sharing_with` on its node, and return its handle at once."""
+        options: dict[str, Any] = {}
+        if sharing_with is not None:
+            node_id = ray.get(sharing_with.verl_seat.remote(), timeout=_SEAT_DEADLINE_S).node_id
+            options = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False), "num_cpus": 0}
+        elif placement_group is not None:
+            options = slot_options(placement_group, placement_group_bundle_idx)
+        resource = capacity.device_resource(device_name) if use_gpu and sharing_with is None else None
+        return self.launch(options, resource, num_gpus, start_now=True)
+
+    def launch(
+        self, options: dict[str, Any], device_resource: str | None, num_devices: float, start_now: bool = False
+    ) -> Any:
+        """Start one actor; without `start_now` the worker is built by a later `verl_start`.
+
+        Options that the class was given win over `options`; runtime environments are merged.
+        """
         if self._actor_cls is None:
             self._actor_cls = ray.remote(hosted(self.worker_cls))
-        options = dict(self._options)
+        runtime_env = merge_runtime_env(options.get("runtime_env"), self._options.get("runtime_env"))
+        options = {**options, **self._options, "runtime_env": runtime_env or None}
         resources = dict(options.pop("resources", None) or {}) | self._additional_resource
-        if sharing_with is not None:
-            node_id = ray.get(sharing_with.verl_seat.remote(), timeout=60).node_id
-            options["scheduling_strategy"] = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                node_id=node_id, soft=False
-            )
-            options.setdefault("num_cpus", 0)
-        elif placement_group is not None:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                placement_group=placement_group, placement_group_bundle_index=placement_group_bundle_idx
-            )
-        resource = capacity.device_resource(device_name) if use_gpu and sharing_with is None else None
-        if resource == "GPU":
-            options["num_gpus"] = num_gpus
-        elif resource is not None:
-            resources[resource] = num_gpus
+        if device_resource == "GPU":
+            options["num_gpus"] = num_devices
+        elif device_resource is not None:
+            resources[device_resource] = num_devices
         if resources:
             options["resources"] = resources
-        return self._actor_cls.options(**options).remote(self.args, self.kwargs)
+        return self._actor_cls.options(**options).remote(self.args, self.kwargs, start_now)
+
+
+def slot_options(placement_group: PlacementGroup, bundle_index: int) -> dict[str, Any]:
+    """Ray options that put an actor into a slot."""
+    strategy = PlacementGroupSchedulingStrategy(placement_group, placement_group_bundle_index=bundle_index)
+    return {"scheduling_strategy": strategy}

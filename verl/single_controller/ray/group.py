@@ -14,9 +14,9 @@ from ray.util.placement_group import PlacementGroup
 from verl.errors import ConfigError
 from verl.single_controller.base.worker_group import Peer, RankCall, WorkerGroup
 from verl.single_controller.ray import capacity
-from verl.single_controller.ray.actor_class import RayClassWithInitArgs, Seat
+from verl.single_controller.ray.actor_class import RayClassWithInitArgs, slot_options
+from verl.single_controller.ray.host import Seat
 from verl.single_controller.ray.pool import RayResourcePool, sort_placement_group_by_node_ip
-from verl.single_controller.ray.runtime_env import merge_runtime_env
 from verl.single_controller.ray.waiting import Waiter
 
 # What the group decides for each rank; `worker_env` must not set it.
@@ -78,22 +78,20 @@ class RayWorkerGroup(WorkerGroup):
 
     def _launch(self, bin_pack: bool, worker_env: dict[str, str], ports: tuple[int, int] | None) -> None:
         slots = self._slots("STRICT_PACK" if bin_pack else "PACK")
-        cls = self.ray_cls_with_init
-        share = 1 / self.resource_pool.max_colocate_count
-        base_name = f"{self.name_prefix}{cls.worker_cls.__name__}"
-        runtime_env = merge_runtime_env(cls.options.get("runtime_env"), {"env_vars": worker_env} if worker_env else {})
+        cls, pool = self.ray_cls_with_init, self.resource_pool
+        share = 1 / pool.max_colocate_count
+        device = capacity.device_resource(self.device_name) if pool.use_gpu else None
         for rank, (group, bundle_index) in enumerate(slots):
-            name = f"{base_name}_{rank}_{uuid.uuid4().hex[:6]}"
-            options = {"num_cpus": _cpu_share(group, share), "name": name, "runtime_env": runtime_env or None}
+            name = f"{self.name_prefix}{cls.worker_cls.__name__}_{rank}_{uuid.uuid4().hex[:6]}"
+            options = {"num_cpus": _cpu_share(group, share), "name": name} | slot_options(group, bundle_index)
+            if worker_env:
+                options["runtime_env"] = {"env_vars": worker_env}
             if self.detached:
                 options["lifetime"] = "detached"
-            actor_cls = _with_options(cls, {key: value for key, value in options.items() if value is not None})
-            self._workers.append(
-                actor_cls(group, bundle_index, self.resource_pool.use_gpu, share, device_name=self.device_name)
-            )
+            self._workers.append(cls.launch(options, device, share))
             self._worker_names.append(name)
         self._know({worker: None for worker in self._workers})
-        self._rendezvous(ports)
+        self._rendezvous(ports, device)
 
     def _slots(self, strategy: str) -> list[tuple[PlacementGroup, int]]:
         """(placement group, bundle) of each rank, in the order of the nodes' addresses."""
@@ -103,13 +101,12 @@ class RayWorkerGroup(WorkerGroup):
         start = getattr(pool, "start_bundle_index", 0)
         return slots[start : start + pool.world_size]
 
-    def _rendezvous(self, ports: tuple[int, int] | None) -> None:
+    def _rendezvous(self, ports: tuple[int, int] | None, device: str | None) -> None:
         """Ask every process where it is, let rank 0 choose the port, give all their environment, build the workers."""
         first = self._workers[0].verl_rendezvous.remote(ports)
         refs = [*(worker.verl_seat.remote() for worker in self._workers), first]
         *seats, self._master = self._waiter.wait(refs, "start of the process", self._start_deadline_s)
         self._know(dict(zip(self._workers, seats, strict=True)))
-        device = capacity.device_resource(self.device_name) if self.resource_pool.use_gpu else None
         envs = self._rank_envs(seats, has_device=device is not None)
         started = [worker.verl_start.remote(env, device) for worker, env in zip(self._workers, envs, strict=True)]
         self._waiter.wait(started, "__init__", self._start_deadline_s)
@@ -251,16 +248,6 @@ def _checked_env(worker_env: dict[str, str] | None) -> dict[str, str]:
 def _cpu_share(group: PlacementGroup, share: float) -> float:
     """An actor's part of its bundle's CPUs, in Ray's steps of 1e-4."""
     return max(1e-4, int(group.bundle_specs[0].get("CPU", 0) * share * 1e4) / 1e4)
-
-
-def _with_options(cls: RayClassWithInitArgs, options: dict[str, Any]) -> RayClassWithInitArgs:
-    """The same class with options for one actor; what its owner set itself wins."""
-    copy = RayClassWithInitArgs.__new__(RayClassWithInitArgs)
-    copy.__dict__.update(cls.__dict__)
-    copy._options = {**options, **cls._options}
-    if "runtime_env" in options:
-        copy._options["runtime_env"] = options["runtime_env"]
-    return copy
 
 
 def _put_shared(calls: Sequence[RankCall]) -> dict[int, ray.ObjectRef]:
