@@ -100,7 +100,7 @@ def test_the_workers_inherit_the_job_and_the_rocm_switch(manager: Any, job_env: 
 def test_the_engines_lines_go_to_a_file_of_the_run(manager: Any) -> None:
     logs = Path(manager.config.trainer.default_local_dir) / "logs"
     for rank in range(2):
-        assert "Initializing a V1 LLM engine" in (logs / f"vllm_server_{rank}_0.log").read_text()
+        assert "Initializing a V1 LLM engine" in (logs / f"probed_server_{rank}_0.log").read_text()
 
 
 def test_a_killed_server_is_named_leaves_nothing_and_the_other_takes_over(manager: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from verl.errors import ConfigError, PeerLost
+from verl.workers.rollout.health_app import health_app
 from verl.workers.rollout.utils import (
     ensure_async_iterator,
     gather_or_cancel,
@@ -21,7 +22,6 @@ from verl.workers.rollout.utils import (
     run_uvicorn,
     tail,
 )
-from verl.workers.rollout.vllm_rollout.health_app import health_app
 
 
 async def get(port: int, path: str) -> tuple[int, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import xxhash
 
+from verl.errors import DataError
+
 # Each has the same name in the configuration and in the request. No seed: replicas differ by their engine seed,
 # and a seed copied into each request would make all answers of a group equal.
 _FIELDS = (
@@ -43,6 +45,28 @@ def response_budget(params: dict[str, Any], prompt_tokens: int, prompt_length: i
         if params.get(name) is not None:
             return max(0, int(params[name]))
     return max(0, min(response_length, prompt_length + response_length - prompt_tokens))
+
+
+def token_budget(prompt_tokens: int, params: dict[str, Any], rollout: Any, longest: int, whom: str) -> int:
+    """Tokens that the engine may add to a prompt of `prompt_tokens`; zero where there is no room for one.
+
+    Raises DataError where the prompt itself is longer than the engine's `longest` sequence.
+    """
+    if prompt_tokens > longest:
+        raise DataError(
+            "the prompt is longer than the engine takes",
+            where=whom,
+            got=f"{prompt_tokens} tokens",
+            expected=f"at most max_model_len = {longest}",
+            remedy="raise actor_rollout_ref.rollout.max_model_len, or set data.filter_overlong_prompts",
+        )
+    lengths = int(rollout.prompt_length), int(rollout.response_length)
+    return min(response_budget(params, prompt_tokens, *lengths), longest - prompt_tokens)
+
+
+def wants_log_probs(params: dict[str, Any]) -> bool:
+    """Whether the request asks for the log-prob of each sampled token."""
+    return params.get("logprobs") not in (None, False)
 
 
 def continuation_seed(seed: int, kept_tokens: int) -> int:

@@ -16,7 +16,6 @@ from verl.workers.rollout.vllm_rollout.engine_args import (
     EngineSettings,
     engine_arguments,
     engine_environment,
-    refuse_several_nodes,
 )
 
 MODEL = {"path": "/models/tiny", "trust_remote_code": False, "lora_rank": 0}
@@ -159,9 +158,3 @@ def test_an_adapter_gets_the_next_rank_that_vllm_knows(rollout_config: Make) -> 
     args = arguments(rollout_config(), model={"lora_rank": 12})
     assert (args["enable_lora"], args["max_loras"], args["max_lora_rank"]) == (True, 1, 16)
     assert "enable_lora" not in arguments(rollout_config(), model={"lora_rank": 12, "lora": {"merge": True}})
-
-
-def test_a_replica_over_several_nodes_is_refused() -> None:
-    refuse_several_nodes(1)
-    with pytest.raises(UnsupportedError, match="2 nodes"):
-        refuse_several_nodes(2)

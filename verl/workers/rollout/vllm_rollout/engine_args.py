@@ -182,17 +182,6 @@ def _cpu_cache_bytes(args: dict[str, Any], hf_config: Any) -> int:
     return max(longest, min(max(_CPU_CACHE_LONGEST_REQUESTS * longest, _CPU_CACHE_BYTES_MIN), _CPU_CACHE_BYTES_MAX))
 
 
-def refuse_several_nodes(nnodes: int) -> None:
-    """A replica lives on one node."""
-    if nnodes > 1:
-        raise UnsupportedError(
-            "a replica over several nodes is left out",
-            where="actor_rollout_ref.rollout.tensor_model_parallel_size",
-            got=f"{nnodes} nodes",
-            remedy="keep tensor x pipeline parallel size within a node, and use more replicas",
-        )
-
-
 def _refuse_what_is_left_out(rollout: Any) -> None:
     key = "actor_rollout_ref.rollout"
     if (rollout.get("data_parallel_size") or 1) > 1:

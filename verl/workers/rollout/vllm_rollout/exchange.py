@@ -6,32 +6,11 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from verl.errors import ConfigError, DataError
-from verl.workers.rollout.sampling import response_budget
+from verl.errors import ConfigError
+from verl.workers.rollout.sampling import wants_log_probs
 from verl.workers.rollout.schemas import TokenOutput, VersionSpan
 
 _STOP_REASONS = {"abort": "aborted", "stop": "completed", "length": "completed"}
-
-
-def token_budget(prompt_tokens: int, params: dict[str, Any], rollout: Any, longest: int, whom: str) -> int:
-    """Tokens that the engine may add to a prompt of `prompt_tokens`; zero where there is no room for one.
-
-    Raises DataError where the prompt itself is longer than the engine's `longest` sequence.
-    """
-    if prompt_tokens > longest:
-        raise DataError(
-            "the prompt is longer than the engine takes",
-            where=whom,
-            got=f"{prompt_tokens} tokens",
-            expected=f"at most max_model_len = {longest}",
-            remedy="raise actor_rollout_ref.rollout.max_model_len, or set data.filter_overlong_prompts",
-        )
-    lengths = int(rollout.prompt_length), int(rollout.response_length)
-    return min(response_budget(params, prompt_tokens, *lengths), longest - prompt_tokens)
-
-
-def wants_log_probs(params: dict[str, Any]) -> bool:
-    return params.get("logprobs") not in (None, False)
 
 
 def to_sampling_params(params: dict[str, Any], budget: int, vllm: SimpleNamespace, *, has_tokenizer: bool) -> Any:
@@ -86,9 +65,3 @@ def to_token_output(final: Any, params: dict[str, Any], serving_version: int) ->
         fields["token_versions"] = spans
     stop_reason = _STOP_REASONS.get(completion.finish_reason, completion.finish_reason)
     return TokenOutput(list(completion.token_ids), log_probs, stop_reason=stop_reason, extra_fields=fields)
-
-
-def empty_output(params: dict[str, Any], serving_version: int) -> TokenOutput:
-    """The answer to a request that leaves no room for a token."""
-    fields = {"global_steps": serving_version, "finish_reason": "length"}
-    return TokenOutput([], [] if wants_log_probs(params) else None, stop_reason="completed", extra_fields=fields)

@@ -11,7 +11,7 @@ import pytest
 
 from verl.errors import PeerLost, TransportError
 from verl.workers.rollout.schemas import StaleWeights
-from verl.workers.rollout.vllm_rollout.served_weights import ServedWeights
+from verl.workers.rollout.served_weights import ServedWeights
 
 PROMPT = [3, 4, 5, 6]
 

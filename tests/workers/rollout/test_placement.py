@@ -1,0 +1,95 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Names, environment and refusals of replicas; placement itself is tested by every server that starts."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl.errors import ConfigError, UnsupportedError
+from verl.workers.rollout.placement import WorkerPlace
+from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
+from verl.workers.rollout.schemas import RolloutMode
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
+
+
+def make(rollout: Any, model_config: Any, rank: int = 0, **options: Any) -> vLLMReplica:
+    replica = vLLMReplica(rank, rollout, model_config, **options)
+    replica.rollout_mode = RolloutMode.STANDALONE
+    return replica
+
+
+def test_vllm_is_found_by_its_name_and_a_misspelt_one_is_answered_with_the_nearest() -> None:
+    assert get_rollout_replica_class("vllm") is vLLMReplica
+    with pytest.raises(ConfigError, match="did you mean 'vllm'"):
+        RolloutReplicaRegistry.get("vlm")
+
+
+def test_the_environment_of_a_server_names_job_replica_and_switches(
+    rollout_config: Any, model_config: Any, job_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HSA_NO_SCRATCH_RECLAIM", raising=False)
+    environment = make(rollout_config(), model_config, 3).server_environment()
+    assert environment["VERL_JOB_ID"] == "test"
+    assert environment["VERL_RUN_DIR"] == str(job_env)
+    assert environment["VERL_REPLICA_RANK"] == "3"
+    assert environment["HSA_NO_SCRATCH_RECLAIM"] == "1"
+    monkeypatch.setenv("HSA_NO_SCRATCH_RECLAIM", "0")
+    assert make(rollout_config(), model_config).server_environment()["HSA_NO_SCRATCH_RECLAIM"] == "0"
+
+
+def test_ray_must_not_hide_devices_from_a_server_on_rocm(
+    rollout_config: Any, model_config: Any, job_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from verl.platform import current_platform
+
+    monkeypatch.setenv("VERL_PLATFORM", "rocm")
+    current_platform.cache_clear()
+    try:
+        environment = make(rollout_config(), model_config).server_environment()
+    finally:
+        monkeypatch.undo()
+        current_platform.cache_clear()
+    assert environment["RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"] == "1"
+    assert environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] == "1"
+    assert "TORCHDYNAMO_DISABLE" not in environment
+
+
+def test_a_replica_over_two_nodes_is_refused(
+    rollout_config: Any, model_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = make(rollout_config(tensor_model_parallel_size=2), model_config, gpus_per_node=1)
+
+    async def two_nodes() -> list[WorkerPlace]:
+        return [WorkerPlace("a", "10.0.0.1", ()), WorkerPlace("b", "10.0.0.2", ())]
+
+    monkeypatch.setattr(replica, "_places", two_nodes)
+    with pytest.raises(UnsupportedError, match="use more replicas"):
+        asyncio.run(replica.launch_servers())
+
+
+def test_a_replica_that_does_not_fit_the_training_workers_is_refused(rollout_config: Any, model_config: Any) -> None:
+    class Group:
+        workers = ("only one",)
+
+    replica = make(rollout_config(), model_config, 1)
+    with pytest.raises(ConfigError, match="replica 1 does not fit"):
+        asyncio.run(replica.init_hybrid(Group()))
+
+
+def test_servers_of_different_kinds_have_different_names(rollout_config: Any, model_config: Any) -> None:
+    replicas = [
+        make(rollout_config(), model_config, 0),
+        make(rollout_config(), model_config, 1),
+        make(rollout_config(), model_config, 0, is_reward_model=True),
+        make(rollout_config(), model_config, 0, is_reward_model=True, name_suffix="_b"),
+    ]
+    assert len({replica.server_id for replica in replicas}) == 4
+    assert replicas[0].server_id == "vllm_server_0"
+
+
+def test_a_replica_that_was_not_launched_says_so(rollout_config: Any, model_config: Any) -> None:
+    with pytest.raises(ConfigError, match="vllm_server_0 has not been launched"):
+        _ = make(rollout_config(), model_config).server_address
