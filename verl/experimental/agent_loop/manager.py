@@ -3,6 +3,7 @@
 """Spreads prompts over agent workers: one group (asynchronous training) or a whole batch (validation)."""
 
 import asyncio
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,39 +64,28 @@ class AgentLoopManager:
         *,
         servers: Any = None,
         llm_client: Any = None,
-        reward_loop_worker_handles: Sequence[Any] | None = None,
+        reward_loop_worker_handles: Any = None,
         num_workers: int | None = None,
         trace_dir: str | None = None,
     ) -> "AgentLoopManager":
         """Start `rollout.agent.num_workers` workers, spread over the nodes.
 
-        `servers` is the `LLMServerManager`; each worker gets a client of its own (or a copy of `llm_client`).
+        Give the `LLMServerManager` as `servers`, or a client as `llm_client`. Both `servers` and
+        `reward_loop_worker_handles` may be awaitables: then the workers start beside them.
         """
-        llm_client = llm_client or servers.client()
         agent = config.actor_rollout_ref.rollout.agent
-        entries = load_agent_loop_config(agent.get("agent_loop_config_path", None))
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        actor_cls = ray.remote(AgentLoopWorker)
-        workers = [
-            actor_cls.options(
-                num_cpus=0,
-                max_restarts=0,
-                max_concurrency=MAX_CONCURRENCY,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True),
-            ).remote(
-                config,
-                llm_client,
-                list(reward_loop_worker_handles or []),
-                agent_loops=entries,
-                worker_index=index,
-                seed=reproducible_seed(config),
-                trace_dir=trace_dir,
-            )
-            for index in range(num_workers or agent.num_workers)
-        ]
-        facts = await gather_or_cancel(
+        workers = _start_workers(config, num_workers or agent.num_workers, trace_dir)
+        ready = (
+            _answer(worker.ready.remote(), "the start", f"agent worker {index}", START_DEADLINE_S)
+            for index, worker in enumerate(workers)
+        )
+        servers, handles, *facts = await gather_or_cancel(_value(servers), _value(reward_loop_worker_handles), *ready)
+        client = llm_client or servers.client()
+        await gather_or_cancel(
             *(
-                _answer(worker.ready.remote(), "the start", f"agent worker {index}", START_DEADLINE_S)
+                _answer(
+                    worker.connect.remote(client, handles), "a connection", f"agent worker {index}", START_DEADLINE_S
+                )
                 for index, worker in enumerate(workers)
             )
         )
@@ -162,6 +152,25 @@ class AgentLoopManager:
             if isinstance(error.__cause__, RayActorError):
                 self._workers = [other for other in self._workers if other is not worker]
             raise
+
+
+def _start_workers(config: Any, count: int, trace_dir: str | None) -> list[Any]:
+    entries = load_agent_loop_config(config.actor_rollout_ref.rollout.agent.get("agent_loop_config_path", None))
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    actor_cls = ray.remote(AgentLoopWorker)
+    return [
+        actor_cls.options(
+            num_cpus=0,
+            max_restarts=0,
+            max_concurrency=MAX_CONCURRENCY,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True),
+        ).remote(config, agent_loops=entries, worker_index=index, seed=reproducible_seed(config), trace_dir=trace_dir)
+        for index in range(count)
+    ]
+
+
+async def _value(given: Any) -> Any:
+    return await given if inspect.isawaitable(given) else given
 
 
 async def _answer(ref: Any, what: str, whom: str, deadline_s: float) -> Any:

@@ -24,7 +24,7 @@ __all__ = ["FunctionCall", "GptOssToolParser", "HermesToolParser", "Qwen3XMLTool
 logger = logging.getLogger(__name__)
 
 # A degenerate answer must not hold the event loop: matching gives up after this.
-MATCH_TIMEOUT_S = 2.0
+MATCH_TIMEOUT_S = 1.0
 
 
 class FunctionCall(BaseModel):
@@ -58,28 +58,40 @@ class ToolParser(ABC):
     def register(cls, name: str) -> Callable[[type["ToolParser"]], type["ToolParser"]]:
         return cls._registry.register(name)
 
-    async def decode(self, ids: list[int]) -> str:
-        return await asyncio.to_thread(self.tokenizer.decode, ids, skip_special_tokens=False)
+
+class _TextToolParser(ToolParser):
+    """A parser of decoded text; it works in a thread, because an answer may be long and degenerate."""
+
+    async def extract_tool_calls(
+        self, responses_ids: list[int], tools: Sequence[OpenAIFunctionToolSchema] | None = None
+    ) -> tuple[str, list[FunctionCall]]:
+        return await asyncio.to_thread(self._decode_and_parse, responses_ids, tools or ())
+
+    def _decode_and_parse(
+        self, ids: list[int], tools: Sequence[OpenAIFunctionToolSchema]
+    ) -> tuple[str, list[FunctionCall]]:
+        return self.parse(self.tokenizer.decode(ids, skip_special_tokens=False), tools)
+
+    @abstractmethod
+    def parse(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> tuple[str, list[FunctionCall]]:
+        """As `extract_tool_calls`, from text."""
 
 
 def _find(pattern: regex.Pattern, text: str) -> list[Any]:
     try:
-        return list(pattern.finditer(text, timeout=MATCH_TIMEOUT_S))
+        return list(pattern.finditer(text, timeout=MATCH_TIMEOUT_S, concurrent=True))
     except TimeoutError:
         logger.warning("looking for tool calls in %d characters took longer than %.0f s", len(text), MATCH_TIMEOUT_S)
         return []
 
 
 @ToolParser.register("hermes")
-class HermesToolParser(ToolParser):
+class HermesToolParser(_TextToolParser):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`; Qwen2.5, Qwen3 and others."""
 
     _CALL: ClassVar[regex.Pattern] = regex.compile(r"<tool_call>(.*?)</tool_call>", regex.DOTALL)
 
-    async def extract_tool_calls(
-        self, responses_ids: list[int], tools: Sequence[OpenAIFunctionToolSchema] | None = None
-    ) -> tuple[str, list[FunctionCall]]:
-        text = await self.decode(responses_ids)
+    def parse(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> tuple[str, list[FunctionCall]]:
         calls, kept, end = [], [], 0
         for match in _find(self._CALL, text):
             call = self._read(match.group(1))
@@ -101,7 +113,7 @@ class HermesToolParser(ToolParser):
 
 
 @ToolParser.register("gpt-oss")
-class GptOssToolParser(ToolParser):
+class GptOssToolParser(_TextToolParser):
     """Harmony: a message to `functions.<name>` on the commentary channel, its body the arguments as JSON."""
 
     _ANALYSIS: ClassVar[regex.Pattern] = regex.compile(
@@ -115,14 +127,14 @@ class GptOssToolParser(ToolParser):
         regex.DOTALL,
     )
 
-    async def extract_tool_calls(
-        self, responses_ids: list[int], tools: Sequence[OpenAIFunctionToolSchema] | None = None
+    def _decode_and_parse(
+        self, ids: list[int], tools: Sequence[OpenAIFunctionToolSchema]
     ) -> tuple[str, list[FunctionCall]]:
-        # Padding, but no other special token: those are the grammar.
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        eos = getattr(self.tokenizer, "eos_token_id", None)
-        ids = [token for token in responses_ids if token != pad or token == eos]
-        text = await self.decode(ids)
+        # Without padding, but with all other special tokens: those are the grammar.
+        pad, eos = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
+        return super()._decode_and_parse([token for token in ids if token != pad or token == eos], tools)
+
+    def parse(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> tuple[str, list[FunctionCall]]:
         thoughts = [match.span() for match in _find(self._ANALYSIS, text)]
         calls, kept, end = [], [], 0
         for match in _find(self._CALL, text):
@@ -141,7 +153,7 @@ class GptOssToolParser(ToolParser):
 
 
 @ToolParser.register("qwen3_coder")
-class Qwen3XMLToolParser(ToolParser):
+class Qwen3XMLToolParser(_TextToolParser):
     """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`; Qwen3-Coder.
 
     Values are text; the schema of the function says what they are meant to be.
@@ -153,11 +165,8 @@ class Qwen3XMLToolParser(ToolParser):
         r"<parameter=([^>\n]+)>(.*?)(?:</parameter>|(?=<parameter=)|$)", regex.DOTALL
     )
 
-    async def extract_tool_calls(
-        self, responses_ids: list[int], tools: Sequence[OpenAIFunctionToolSchema] | None = None
-    ) -> tuple[str, list[FunctionCall]]:
-        text = await self.decode(responses_ids)
-        types = {tool.function.name: tool.function.parameters.properties for tool in tools or ()}
+    def parse(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> tuple[str, list[FunctionCall]]:
+        types = {tool.function.name: tool.function.parameters.properties for tool in tools}
         calls, kept, end = [], [], 0
         for match in _find(self._CALL, text):
             found = [self._read(function, types) for function in _find(self._FUNCTION, match.group(1))]

@@ -44,7 +44,7 @@ class AgentLoopWorker:
     def __init__(
         self,
         config: Any,
-        llm_client: Any,
+        llm_client: Any = None,
         reward_loop_worker_handles: Sequence[Any] | None = None,
         *,
         agent_loops: Sequence[dict[str, Any]] = (),
@@ -56,7 +56,6 @@ class AgentLoopWorker:
             set_up_trace(trace_dir, f"agent-loop-{worker_index}")
         self.config = config
         self.rollout_config = config.actor_rollout_ref.rollout
-        self.llm_client = llm_client
         self.seed = seed
         model = config.actor_rollout_ref.model
         _import_external(model.get("external_lib", None))
@@ -67,12 +66,21 @@ class AgentLoopWorker:
         if self.rollout_config.multi_turn.enable and self.default_agent_loop == "single_turn_agent":
             self.default_agent_loop = "tool_agent"
         self.on_error = config.reward.get("on_error", "drop_sample")
-        handles = reward_loop_worker_handles or []
-        self.rewards = RewardClient(handles, self.tokenizer) if handles else None
+        self.banned = banned_tokens(self.processor)
+        self._use(llm_client, reward_loop_worker_handles)
 
     async def ready(self) -> dict[str, int]:
         """Answers when the worker is constructed, with what the manager needs to know of it."""
         return {"pid": os.getpid(), "pad_token_id": self.tokenizer.pad_token_id}
+
+    async def connect(self, llm_client: Any, reward_loop_worker_handles: Sequence[Any] | None = None) -> None:
+        """Name the servers and reward workers; apart from the constructor, so that both start side by side."""
+        self._use(llm_client, reward_loop_worker_handles)
+
+    def _use(self, llm_client: Any, reward_loop_worker_handles: Sequence[Any] | None) -> None:
+        self.llm_client = llm_client
+        handles = reward_loop_worker_handles or []
+        self.rewards = RewardClient(handles, self.tokenizer) if handles else None
 
     async def generate_group(
         self, row: dict[str, Any], uid: str, n: int, policy_version: int = -1, validate: bool = False
@@ -139,6 +147,8 @@ class AgentLoopWorker:
         params = sampling_params(self.rollout_config, validate=job.validate)
         if self.seed is not None:
             params["seed"] = trajectory_seed(self.seed, job.uid, repetition)
+        if self.banned:
+            params["logit_bias"] = dict.fromkeys(self.banned, -100.0) | (params.get("logit_bias") or {})
         return params
 
     def _new_loop(self, name: str, client: GroupClient) -> AgentLoopBase:
@@ -166,6 +176,12 @@ def _configured_loop(entry: dict[str, Any]) -> tuple[type[AgentLoopBase], dict[s
 def trajectory_seed(seed: int, uid: str, repetition: int) -> int:
     """Seed of one trajectory: a replayed uid repeats it, the siblings of a group differ."""
     return xxhash.xxh3_64_intdigest(f"{seed}:{uid}:{repetition}".encode()) & (2**63 - 1)
+
+
+def banned_tokens(processor: Any) -> tuple[int, ...]:
+    """Tokens that a vision model must not write: each stands for a picture that would not be there."""
+    names = ("image_token_id", "video_token_id")
+    return tuple(token for name in names if isinstance(token := getattr(processor, name, None), int))
 
 
 def _import_external(modules: str | Sequence[str] | None) -> None:
