@@ -21,10 +21,6 @@ TOKENIZER = word_tokenizer()
 CALL = '<tool_call> {"name": "calculator", "arguments": {"x": "1"}} </tool_call> <end>'
 
 
-class Texts(type(TOKENIZER)):
-    """The word tokenizer with one token for a whole call, so that a call costs what the test says."""
-
-
 def ids(text: str) -> list[int]:
     return TOKENIZER.encode(text, add_special_tokens=False)
 
@@ -181,9 +177,8 @@ def test_a_user_answers_until_satisfied(tmp_path: Path) -> None:
     row = make_row("w1", "x", interaction_kwargs={"name": "asker"})
     output = run(tmp_path, client, row=row, multi_turn__interaction_config_path=str(path))
     assert output.extra_fields["turn_scores"] == [0.5, 0.5]
-    assert (
-        TOKENIZER.decode(output.response_ids).split() == "w7 <end> \n user : w50 <end> \n assistant : w8 <end>".split()
-    )
+    words = TOKENIZER.decode(output.response_ids).split()
+    assert words == ["w7", "<end>", "user", ":", "w50", "<end>", "assistant", ":", "w8", "<end>"]
     assert Asker.finished == [client.calls[0][0][0]]
     with pytest.raises(KeyError, match="configured: \\['asker'\\]"):
         run(tmp_path, client, row=make_row("w1", "x", interaction_kwargs={"name": "nobody"}),
