@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.errors import VerlError
 from verl.quickstart.evaluate import accuracy
 from verl.quickstart.model import VOCABULARY, build_model, build_tokenizer
-from verl.quickstart.task import split_sums
+from verl.quickstart.task import answer, split_sums
 from verl.quickstart.warm_start import Recipe, batches, verdict, warm_start
 
 
@@ -23,7 +23,7 @@ def test_the_stop_rule_goes_on_below_the_band_and_gives_up_past_it_or_too_late()
 
 
 def test_a_batch_teaches_the_answer_and_the_end_and_never_a_held_out_sum() -> None:
-    stream = batches(Recipe(batch_size=512), seed=0)
+    stream = batches(Recipe(batch_size=512, teacher_error=0.0), seed=0)
     held_out = set(split_sums()[1])
     for _ in range(5):
         batch = next(stream).batch
@@ -33,6 +33,15 @@ def test_a_batch_teaches_the_answer_and_the_end_and_never_a_held_out_sum() -> No
             assert text == f"{a:02d}+{b:02d}={f'{a + b:03d}'[::-1]}<eos>"
             assert (a, b) not in held_out
         assert batch["loss_mask"].unique(dim=0).tolist() == [[0] * 6 + [1] * 4]
+
+
+def test_the_teacher_is_wrong_in_about_the_share_of_digits_that_the_recipe_says() -> None:
+    batch = next(batches(Recipe(batch_size=4096, teacher_error=0.2), seed=0)).batch
+    texts = ["".join(VOCABULARY[token] for token in row) for row in batch["input_ids"].tolist()]
+    assert all(text[2] == "+" and text[5] == "=" and text.endswith("<eos>") for text in texts)
+    rights = [text[6:9] == answer(int(text[:2]), int(text[3:5])) for text in texts]
+    # A random digit is the right one in a tenth of the cases: (1 - 0.2 * 0.9) ** 3, give or take three deviations.
+    assert abs(sum(rights) / len(rights) - 0.82**3) < 3 * (0.25 / 4096) ** 0.5
 
 
 def test_the_same_seed_draws_the_same_batches() -> None:
@@ -87,4 +96,4 @@ def test_a_warm_start_that_never_lands_says_so(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_recipe_lands_in_its_band(tmp_path: Path) -> None:
     facts = warm_start(tmp_path)
-    assert Recipe.lowest - 0.03 <= facts["sampled"] <= Recipe.highest + 0.03
+    assert 0.35 <= facts["sampled"] <= 0.45
