@@ -163,7 +163,7 @@ def _explain_key_errors(line: CommandLine, overrides: Sequence[Override]) -> Non
         exists = key in known
         if override.is_add() and not override.is_force_add() and exists:
             raise ConfigError("the key exists already", where=key, remedy=f"write {key}=… without the +")
-        if not exists and not override.is_add():
+        if not exists and not override.is_add() and not override.is_force_add():
             _raise_unknown_key(override, known)
 
 

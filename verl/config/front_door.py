@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from verl.config.compose import CommandLine, as_yaml, compose_config, parse_command_line
 from verl.config.explain import explain
 from verl.config.legacy_reward import migrate_legacy_reward_impl
-from verl.config.run import RunConfig, build_config, pool_n_error
+from verl.config.run import RunConfig, build_config, pool_n_error, unresolved
 from verl.config.validate import validate
 from verl.errors import ConfigError, VerlError
 from verl.utils.logging_utils import set_up_logging
@@ -90,7 +91,13 @@ def load(
 
 def settle(composed: DictConfig, line: CommandLine) -> DictConfig:
     """A copy with old reward keys moved and paths made absolute."""
-    config = migrate_legacy_reward_impl(composed)
+    try:
+        return _settled(migrate_legacy_reward_impl(composed), line)
+    except OmegaConfBaseException as error:
+        raise unresolved(error) from error
+
+
+def _settled(config: DictConfig, line: CommandLine) -> DictConfig:
     _check_explicit_pool_n(config, line)
     with open_dict(config):
         _settle_output_directory(config)

@@ -131,9 +131,15 @@ def resolve(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     try:
         tree = OmegaConf.to_container(made, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"a reference to another key cannot be resolved ({error})") from error
+        raise unresolved(error) from error
     tree.pop("hydra", None)
     return tree
+
+
+def unresolved(error: OmegaConfBaseException) -> ConfigError:
+    """Our form of a failed reference."""
+    what = str(error).partition("\n")[0]
+    return ConfigError(f"a reference to another key cannot be resolved ({what})", where=error.full_key)
 
 
 def _refuse_left_out_choices(tree: dict[str, Any]) -> None:
