@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROLLOUT_ADAPTERS: Registry[str] = Registry("rollout", key="actor_rollout_ref.rollout.name")
 ROLLOUT_ADAPTERS.register("vllm")("verl.workers.rollout.vllm_rollout.vllm_rollout.ServerAdapter")
-ROLLOUT_ADAPTERS.register("hf")("verl.workers.rollout.hf_rollout.HFServerAdapter")
+ROLLOUT_ADAPTERS.register("hf")("verl.workers.rollout.vllm_rollout.vllm_rollout.ServerAdapter")
 
 
 class BaseRollout(ABC):
