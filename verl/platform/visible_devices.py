@@ -25,7 +25,8 @@ def one_mask(environ: Mapping[str, str]) -> dict[str, str | None]:
         other = HIP if hip is not None else CUDA
         raise _contradiction(ROCR, rocr, other, environ[other], "the two masks are applied one after the other")
     if hip is not None and cuda is not None and hip != cuda:
-        raise _contradiction(HIP, hip, CUDA, cuda, "the two masks say different devices")
+        # Ray masks an actor by HIP_VISIBLE_DEVICES, so what disagrees is what the shell exported.
+        raise _contradiction(CUDA, cuda, HIP, hip, "the two masks say different devices")
     if rocr is not None:
         return {CUDA: rocr, ROCR: None}
     if hip is not None:
@@ -38,5 +39,5 @@ def _contradiction(unset: str, value: str, keep: str, kept: str, why: str) -> Co
         f"both are set, and {why}",
         where=f"{unset}, {keep}",
         got=f"{unset}={value}, {keep}={kept}",
-        remedy=f"unset {unset} and let {keep} name the devices",
+        remedy=f"unset {unset} in the shell that starts the job (or Ray) and let {keep} name the devices",
     )
