@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from verl.protocol import DataProto
 from verl.utils.distributed import initialize_global_process_group
@@ -111,6 +113,21 @@ def critic(model_dir: Path, out: Path) -> Any:
     return trained(model_dir, model_type="value_model")
 
 
+def experts(model_dir: Path, out: Path) -> Any:
+    """A mixture of experts, which transformers keeps in another layout than the published checkpoint."""
+    folder = out / "experts"
+    if dist.get_rank() == 0:
+        sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8}
+        heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+        config = AutoConfig.for_model("qwen3_moe", num_experts=4, num_experts_per_tok=2, **sizes, **heads)
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    dist.barrier()
+    start = full_weights(make_engine(folder))
+    weights, metrics = trained(folder)
+    return {"start": start, "published": load_file(folder / "model.safetensors"), "trained": (weights, metrics)}
+
+
 def one_rank_not_finite(model_dir: Path, out: Path) -> Any:
     """Only rank 0's loss is broken; every rank must leave its weights alone."""
     engine = make_engine(model_dir)
@@ -202,6 +219,7 @@ CHECKS: dict[str, Callable[[Path, Path], Any]] = {
         small_micro_batches,
         adapter,
         critic,
+        experts,
         one_rank_not_finite,
         resumed,
         failed_save,

@@ -99,6 +99,17 @@ def test_adapters_and_critics_train_alike_on_two_ranks(result, one_rank, check):
     assert_same_weights(result(check)[0], one_rank(check)[0])
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_experts_go_out_under_their_published_names_from_every_rank(result, rank):
+    left = result("experts", rank)
+    assert left["start"].keys() == left["published"].keys()
+    assert all(torch.equal(left["start"][name], tensor) for name, tensor in left["published"].items())
+
+
+def test_experts_train_alike_on_two_ranks(result, one_rank):
+    assert_same_weights(result("experts")["trained"][0], one_rank("experts")["trained"][0])
+
+
 @pytest.mark.parametrize("check", ["plain", "dynamic", "adapter"])
 def test_every_rank_exports_the_same_tensors_and_reports_the_same_numbers(result, check):
     (first, first_metrics), (second, second_metrics) = result(check, 0), result(check, 1)

@@ -4,6 +4,7 @@
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -51,6 +52,15 @@ def all_reduce_numbers(values: list[float], group: dist.ProcessGroup | None = No
         tensor_N, op={"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[op], group=group
     )
     return tensor_N.tolist()
+
+
+def broadcast_object(value: Any) -> Any:
+    """Rank 0's `value` on every rank of the default group."""
+    if dist.get_world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
 
 
 def _backend_names(device_type: str, collective: str) -> str:

@@ -20,7 +20,7 @@ from verl.models.value_head import configure_value_model
 from verl.platform import current_platform
 from verl.protocol import DataProto
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-from verl.utils.distributed import initialize_global_process_group
+from verl.utils.distributed import broadcast_object, initialize_global_process_group
 from verl.utils.memory_utils import aggressive_empty_cache
 from verl.utils.metric import AggregationType, Metric
 from verl.utils.torch_dtypes import PrecisionType
@@ -121,8 +121,8 @@ class FSDPEngine(BaseEngine):
         self.root.to_empty(device=self.device_type)
         build.fill_from_rank_zero(self.module, full)
         self.peft_config = adapter
-        if full is not None and hasattr(full, "_weight_conversions"):
-            self.module._weight_conversions = full._weight_conversions
+        # How the published checkpoint differs from memory is known where it was read; every rank exports.
+        self.module._weight_conversions = broadcast_object(getattr(full, "_weight_conversions", None))
         self.module.generation_config = getattr(full, "generation_config", None)
 
     # ---- modes ------------------------------------------------------------------------------------------------------
