@@ -18,8 +18,9 @@ from typing import Any
 
 from verl.errors import ConfigError
 from verl.protocol import DataProto
+from verl.single_controller.base.class_with_init_args import ClassWithInitArgs
 from verl.single_controller.base.resource_pool import ResourcePool
-from verl.single_controller.base.worker_group import ClassWithInitArgs, Peer, RankCall, WorkerGroup
+from verl.single_controller.base.worker_group import Peer, RankCall, WorkerGroup
 from verl.utils.net_utils import get_free_port
 from verl.utils.py_functional import temp_env_vars
 from verl.waits import expired, waiting_on

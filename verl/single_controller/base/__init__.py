@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "ClassWithInitArgs": "worker_group",
+    "ClassWithInitArgs": "class_with_init_args",
     "ResourcePool": "resource_pool",
     "Worker": "worker",
     "WorkerGroup": "worker_group",

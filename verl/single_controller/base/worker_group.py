@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from verl.errors import ConfigError, PeerLost
 from verl.protocol import DataProto, DataProtoFuture, unpad_dataproto
+from verl.single_controller.base.class_with_init_args import ClassWithInitArgs
 from verl.single_controller.base.decorator import (
     MAGIC_ATTR,
     PADDING_KEY,
@@ -29,24 +30,14 @@ from verl.single_controller.base.decorator import (
 )
 from verl.single_controller.base.resource_pool import ResourcePool
 
+__all__ = ["ClassWithInitArgs", "MeshInfo", "Peer", "RankCall", "ResourcePool", "WorkerGroup", "check_workers_alive"]
+
 logger = logging.getLogger(__name__)
 
 # verl's default nccl_timeout: a collective that hangs on the ranks fails before the driver gives up.
 DEFAULT_DEADLINE_S = 600.0
 
 _UNREGISTERED = {"dispatch_mode": Dispatch.ONE_TO_ALL, "execute_mode": Execute.ALL, "blocking": True}
-
-
-class ClassWithInitArgs:
-    """A class and the arguments to build it with, later and elsewhere."""
-
-    def __init__(self, cls: Any, *args: Any, **kwargs: Any) -> None:
-        self.cls = cls
-        self.args = args
-        self.kwargs = kwargs
-
-    def __call__(self) -> Any:
-        return self.cls(*self.args, **self.kwargs)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import ray
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from verl.single_controller.base.worker_group import ClassWithInitArgs
+from verl.single_controller.base.class_with_init_args import ClassWithInitArgs
 from verl.single_controller.ray import capacity
 from verl.single_controller.ray.host import hosted
 from verl.single_controller.ray.runtime_env import merge_runtime_env
@@ -93,4 +93,5 @@ class RayClassWithInitArgs(ClassWithInitArgs):
 def slot_options(placement_group: PlacementGroup, bundle_index: int) -> dict[str, Any]:
     """Ray options that put an actor into a slot."""
     strategy = PlacementGroupSchedulingStrategy(placement_group, placement_group_bundle_index=bundle_index)
-    return {"scheduling_strategy": strategy}
+    # Without a number Ray would want a whole CPU of the slot, which may not have one.
+    return {"scheduling_strategy": strategy, "num_cpus": 0}

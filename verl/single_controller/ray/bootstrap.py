@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 
-from verl.errors import ConfigError
+from verl.errors import ConfigError, WaitTimeout
 from verl.launch_info import default_run_root
 from verl.single_controller.ray import reaper
 from verl.single_controller.ray.runtime_env import merge_runtime_env
@@ -120,10 +120,18 @@ def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path
     watcher = reaper.start(temp_dir, log_dir)
     try:
         context = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
-    except BaseException:
-        reaper.clean_up(temp_dir, None)
+    except Exception as error:
+        if log_dir is not None:
+            log_dir.symlink_to(temp_dir / "session_latest" / "logs")
+        reaper.clean_up(temp_dir, log_dir)
         reaper.dismiss(watcher)
-        raise
+        if "timed out" not in str(error):
+            raise
+        raise WaitTimeout(
+            "a Ray cluster on this machine did not start in time",
+            got=str(error),
+            remedy=f"the machine may be overloaded; Ray's own words are in {log_dir}" if log_dir else None,
+        ) from error
     if log_dir is not None:
         # While the cluster runs its logs live in its own directory; afterwards they move to where the link is.
         log_dir.symlink_to(Path(context.address_info["session_dir"]) / "logs")

@@ -8,8 +8,8 @@ from typing import Any
 import ray
 
 from verl.errors import ConfigError
+from verl.single_controller.base.class_with_init_args import ClassWithInitArgs
 from verl.single_controller.base.worker import Worker
-from verl.single_controller.base.worker_group import ClassWithInitArgs
 from verl.single_controller.ray.actor_class import RayClassWithInitArgs
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 

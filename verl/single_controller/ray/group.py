@@ -83,7 +83,7 @@ class RayWorkerGroup(WorkerGroup):
         device = capacity.device_resource(self.device_name) if pool.use_gpu else None
         for rank, (group, bundle_index) in enumerate(slots):
             name = f"{self.name_prefix}{cls.worker_cls.__name__}_{rank}_{uuid.uuid4().hex[:6]}"
-            options = {"num_cpus": _cpu_share(group, share), "name": name} | slot_options(group, bundle_index)
+            options = slot_options(group, bundle_index) | {"num_cpus": _cpu_share(group, share), "name": name}
             if worker_env:
                 options["runtime_env"] = {"env_vars": worker_env}
             if self.detached:
