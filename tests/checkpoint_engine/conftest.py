@@ -3,7 +3,9 @@
 """A real replica behind a collective engine, and a trainer whose weights follow from a seed."""
 
 import asyncio
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ ROLLOUT = {
     "checkpoint_engine": {
         "backend": "nccl",
         "update_weights_bucket_megabytes": 1,
-        "engine_kwargs": {"nccl": {"deadline_s": 20.0}},
+        "engine_kwargs": {"nccl": {"deadline_s": 60.0}},
         "custom_backend_module": None,
     },
 }
@@ -89,20 +91,26 @@ def greedy(model: Any, prompt: list[int] = PROMPT, tokens: int = 24) -> list[int
 
 
 class SeededTrainer(Worker):
-    """Trainer ranks without training: version v is the model of seed v, yielded as an export yields it."""
+    """Trainer ranks without training: version v is the model of seed v, yielded as an export yields it.
+
+    `trouble` spoils the next exports: {"raise_at": index}, {"wrong_shape_at": index, "times": 1},
+    {"wait_at": index, "file": path} (writes this process's pid there, then waits to be killed).
+    """
 
     def __init__(self, config: Any, model_dir: str) -> None:
         super().__init__()
+        import transformers  # noqa: F401  (seconds that must not count as silence during the first update)
+
         from verl.checkpoint_engine.base import new_engine
 
         self.engine = new_engine(config, is_master=self.rank == 0)
         self.model_dir = model_dir
-        self.fail_at: int | None = None
+        self.trouble: dict[str, Any] = {}
         self.consumed = 0
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def fail_in_export(self, index: int | None) -> None:
-        self.fail_at = index
+    def set_trouble(self, trouble: dict[str, Any]) -> None:
+        self.trouble = dict(trouble)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def tensors_consumed(self) -> int:
@@ -118,11 +126,19 @@ class SeededTrainer(Worker):
 
     def _export(self, version: int) -> Iterator[tuple[str, Any]]:
         self.consumed = 0
+        trouble = self.trouble
+        if "times" in trouble:
+            trouble["times"] -= 1
+            self.trouble = trouble if trouble["times"] else {}
         for index, (name, parameter) in enumerate(seeded_model(self.model_dir, version).named_parameters()):
-            if index == self.fail_at:
+            if index == trouble.get("raise_at"):
                 raise RuntimeError(f"injected at tensor {index}")
+            if index == trouble.get("wait_at") and self.rank == 0:
+                Path(trouble["file"]).write_text(str(os.getpid()))
+                time.sleep(120)
             self.consumed += 1
-            yield name, parameter.detach()
+            tensor = parameter.detach()
+            yield name, tensor[..., :-1] if index == trouble.get("wrong_shape_at") else tensor
 
 
 @pytest.fixture(scope="session")
@@ -173,8 +189,30 @@ def start_replica(ray_cluster: None, model_section: DictConfig, tmp_path_factory
     return start
 
 
-async def answer(replica: Any, prompt: list[int] = PROMPT, tokens: int = 24, **params: Any) -> Any:
-    """The replica's greedy answer."""
-    options = {"temperature": 0.0, "max_tokens": tokens, "ignore_eos": True, "logprobs": True, **params}
-    answer.count = getattr(answer, "count", 0) + 1
-    return await replica.call("generate", prompt, options, f"q{answer.count}")
+class Questions:
+    """Greedy questions to a replica, and what Hugging Face answers with the model of a seed."""
+
+    def __init__(self, model_dir: str) -> None:
+        self.model_dir = model_dir
+        self._count = 0
+        self._known: dict[int, list[int]] = {}
+
+    async def ask(self, replica: Any, prompt: list[int] = PROMPT, tokens: int = 24, **params: Any) -> Any:
+        self._count += 1
+        options = {"temperature": 0.0, "max_tokens": tokens, "ignore_eos": True, "logprobs": True, **params}
+        return await replica.call("generate", prompt, options, f"q{self._count}")
+
+    def expected(self, seed: int) -> list[int]:
+        if seed not in self._known:
+            self._known[seed] = greedy(seeded_model(self.model_dir, seed))
+        return self._known[seed]
+
+    async def serves(self, replica: Any, seed: int) -> bool:
+        """Whether the replica answers exactly as the model of this seed, and stamps its version."""
+        output = await self.ask(replica)
+        return output.token_ids == self.expected(seed) and output.extra_fields["global_steps"] == seed
+
+
+@pytest.fixture(scope="session")
+def questions(tiny_model_dir: Path) -> Questions:
+    return Questions(str(tiny_model_dir))

@@ -112,13 +112,15 @@ class vLLMColocateWorkerExtension:
         deadline_s: float = DEFAULT_DEADLINE_S,
         peft_config: dict[str, Any] | None = None,
         base_sync_done: bool = False,
+        stage: bool | None = None,
     ) -> dict[str, Any]:
         """Expect the weights of `version`; returns at once with where they are expected and whether they are staged.
 
-        With `stages` false nothing is received until `verl_apply_weights`, which then blocks until all has come.
+        With `stages` false nothing is received until `verl_apply_weights`, which then blocks until all has come;
+        `stage` decides it, None leaves it to the free memory.
         """
         return self._verl_weights.begin(
-            version, use_shm, deadline_s, peft_config=peft_config, base_sync_done=base_sync_done
+            version, use_shm, deadline_s, stage, peft_config=peft_config, base_sync_done=base_sync_done
         )
 
     def verl_apply_weights(self, version: int) -> dict[str, Any]:

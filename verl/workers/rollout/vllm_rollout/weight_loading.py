@@ -231,10 +231,12 @@ class WorkerWeights:
         # Some vLLM workers already count the data-parallel engines before theirs, some do not.
         return local if local >= base else local + base
 
-    def begin(self, version: int, use_shm: bool, deadline_s: float, **adapter: Any) -> dict[str, Any]:
+    def begin(
+        self, version: int, use_shm: bool, deadline_s: float, stage: bool | None = None, **adapter: Any
+    ) -> dict[str, Any]:
         """Expect `version`: a thread stages it, or, where it does not fit into host memory, `apply` will receive it."""
         self._drop(f"version {version} began")
-        stages = bool(adapter.get("peft_config")) or self._fits()
+        stages = stage if stage is not None else bool(adapter.get("peft_config")) or self._fits()
         self._pending = (version, {"use_shm": use_shm, "deadline_s": deadline_s, **adapter})
         if stages:
             device = torch.device("cpu")
