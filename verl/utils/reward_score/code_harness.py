@@ -10,7 +10,10 @@ from typing import Any
 
 from verl.errors import RewardError
 
-__all__ = ["call_harness", "extract_code", "outputs_match", "read_tests", "share_passed"]
+# Of a program with many test cases, the first ten make up its share.
+MAX_SHARED_CASES = 10
+
+__all__ = ["MAX_SHARED_CASES", "call_harness", "extract_code", "outputs_match", "read_tests", "share_passed"]
 
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 

@@ -15,15 +15,18 @@ _NUMBER = re.compile(r"-?[0-9.,]+")
 
 
 def extract_solution(solution_str: str, method: str = "strict") -> str | None:
-    """The final number as text without thousands separators, or None.
+    """The final number as text, or None.
 
-    strict takes the last number behind `####`, flexible the last number of all.
+    strict takes the last number behind `#### ` without its thousands separators, flexible the last number of all.
     """
     if method not in ("strict", "flexible"):
         raise ConfigError("unknown method", where="gsm8k.extract_solution", got=method, expected="strict or flexible")
-    found = (_MARKED if method == "strict" else _NUMBER).findall(solution_str[-_TAIL_CHARACTERS:])
-    numbers = [number for number in found if number.strip(".")]
-    return numbers[-1].replace(",", "") if numbers else None
+    tail = solution_str[-_TAIL_CHARACTERS:]
+    if method == "strict":
+        found = _MARKED.findall(tail)
+        return found[-1].replace(",", "") if found else None
+    numbers = [number for number in _NUMBER.findall(tail) if number != "."]
+    return numbers[-1] if numbers else None
 
 
 def compute_score(

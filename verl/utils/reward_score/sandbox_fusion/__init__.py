@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from verl.errors import RewardError
-from verl.utils.reward_score.code_harness import extract_code, read_tests, share_passed
+from verl.utils.reward_score.code_harness import MAX_SHARED_CASES, extract_code, read_tests, share_passed
 from verl.utils.reward_score.sandbox_fusion.utils import SANDBOX_FAILURE, check_correctness
 
 __all__ = ["check_correctness", "compute_score"]
@@ -22,7 +22,7 @@ def compute_score(
     timeout: int = 10,
     max_concurrent: int = 4,
 ) -> tuple[float, list[dict[str, Any]]]:
-    """(score, metadata): the share of cases passed (`continuous`), else 1 for all and 0 otherwise.
+    """(score, metadata): the share of the first ten cases (`continuous`), else 1 for all and 0 otherwise.
 
     `test_cases` is a dict (or its JSON) with `inputs`, `outputs` and perhaps `fn_name`.
 
@@ -31,9 +31,12 @@ def compute_score(
     RewardError
         when the sandbox failed on a case after all retries: the answer may be right.
     """
+    tests = read_tests(test_cases)
+    if continuous:
+        tests = tests | {key: tests[key][:MAX_SHARED_CASES] for key in ("inputs", "outputs")}
     results, metadata = check_correctness(
         sandbox_fusion_url=sandbox_fusion_url,
-        in_outs=read_tests(test_cases),
+        in_outs=tests,
         generation=extract_code(completion),
         timeout=timeout,
         concurrent_semaphore=concurrent_semaphore,

@@ -100,11 +100,16 @@ def run_in_sandbox(
     run_timeout_s: float = DEFAULT_TIMEOUT,
     memory_limit_mb: int = 1024,
     language: str = "python",
-    max_retries: int = MAX_RETRIES,
-    retry_delay_s: float = INITIAL_RETRY_DELAY,
+    max_retries: int | None = None,
+    retry_delay_s: float | None = None,
     api_timeout_s: float = API_TIMEOUT,
 ) -> SandboxRun:
-    """Run a program; failures that are not the program's are tried again, each time after twice the pause."""
+    """Run a program; failures that are not the program's are tried again, each time after twice the pause.
+
+    Without `max_retries` and `retry_delay_s` the module's MAX_RETRIES and INITIAL_RETRY_DELAY hold.
+    """
+    max_retries = MAX_RETRIES if max_retries is None else max_retries
+    retry_delay_s = INITIAL_RETRY_DELAY if retry_delay_s is None else retry_delay_s
     if language not in SUPPORTED_LANGUAGES:
         return SandboxRun("api_error", error=f"the sandbox does not know the language {language!r}", attempts=0)
     payload = {
