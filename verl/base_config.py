@@ -3,7 +3,7 @@
 """`BaseConfig`: a frozen dataclass that also answers as a mapping, because user extensions call `config.get`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -12,16 +12,22 @@ class BaseConfig(Mapping):
     """Base of all typed configurations; read by attribute, by key, or by `get`."""
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._names():
+        if key not in type(self).__dataclass_fields__:
             raise KeyError(key)
         return getattr(self, key)
 
+    # Mapping's own versions walk the keys and catch exceptions; these are read per trajectory.
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    def __contains__(self, key: object) -> bool:
+        return key in type(self).__dataclass_fields__
+
+    def __bool__(self) -> bool:
+        return True
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
+        return iter(type(self).__dataclass_fields__)
 
     def __len__(self) -> int:
-        return len(self._names())
-
-    @classmethod
-    def _names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
+        return len(type(self).__dataclass_fields__)

@@ -27,15 +27,18 @@ class Node(BaseConfig):
         raise AttributeError(f"{type(self).__name__} has no key {name!r}{hint}")
 
     def __getitem__(self, key: str) -> Any:
-        if key not in tuple(self):
+        if key not in self:
             raise KeyError(key)
         return getattr(self, key)
 
+    def __contains__(self, key: object) -> bool:
+        return key in type(self).__dataclass_fields__ or key in self.__dict__.get("_extras", {})
+
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._names(), *self.__dict__.get("_extras", {})))
+        return iter((*type(self).__dataclass_fields__, *self.__dict__.get("_extras", {})))
 
     def __len__(self) -> int:
-        return len(tuple(iter(self)))
+        return len(type(self).__dataclass_fields__) + len(self.__dict__.get("_extras", {}))
 
 
 def with_extras(node: Node, extras: dict[str, Any]) -> Node:

@@ -56,6 +56,8 @@ class AgentLoopWorker:
             set_up_trace(trace_dir, f"agent-loop-{worker_index}")
         self.config = config
         self.rollout_config = config.actor_rollout_ref.rollout
+        # Worked out once: a group of short answers would spend more on reading the configuration than on its tokens.
+        self.sampling_params = {validate: sampling_params(self.rollout_config, validate) for validate in (False, True)}
         self.seed = seed
         model = config.actor_rollout_ref.model
         _import_external(model.get("external_lib", None))
@@ -144,7 +146,7 @@ class AgentLoopWorker:
 
     def _params(self, job: GroupJob, repetition: int) -> dict[str, Any]:
         """Sampling parameters of one trajectory, its own to change."""
-        params = sampling_params(self.rollout_config, validate=job.validate)
+        params = dict(self.sampling_params[job.validate])
         if self.seed is not None:
             params["seed"] = trajectory_seed(self.seed, job.uid, repetition)
         if self.banned:

@@ -3,40 +3,22 @@
 """What travels from rollouter to trainer, how a batch is made of it, and how the metrics of a version add up."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from verl.experimental.agent_loop.postprocess import assemble
-from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory
+from verl.experimental.agent_loop.trajectory import Trajectory
+from verl.experimental.fully_async_policy.rollout_sample import RolloutSample, ValidateMetrics
 from verl.protocol import DataProto
 
-
-@dataclass(frozen=True)
-class RolloutSample:
-    """One finished prompt group in the message queue: metadata, and a reference to its trajectories.
-
-    `payload` holds the one object reference in a tuple, so that Ray passes the reference on instead of its value.
-    `rollout_status` are the rollouter's counters when the group was finished.
-    """
-
-    sample_id: str
-    epoch: int
-    start_version: int
-    meta: GroupMeta
-    payload: tuple[Any, ...]
-    payload_bytes: int = 0
-    rollout_status: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ValidateMetrics:
-    """Result of one validation: timings, metrics, and (input, output, score) rows for the generations table."""
-
-    timing_raw: dict[str, float]
-    metrics: dict[str, float] | None = None
-    val_generations: list[tuple[str, str, float]] | None = None
+__all__ = [
+    "MetricsAggregator",
+    "RolloutSample",
+    "ValidateMetrics",
+    "assemble_batch_from_rollout_samples",
+    "staleness_metrics",
+]
 
 
 def assemble_batch_from_rollout_samples(

@@ -19,11 +19,11 @@ from verl.checkpoint_engine.worker import CheckpointEngineWorker
 from verl.errors import CheckpointError, DataError, PeerLost, VerlError, first_cause
 from verl.experimental.agent_loop.manager import AgentLoopManager
 from verl.experimental.agent_loop.trajectory import GroupMeta
-from verl.experimental.fully_async_policy.detach_utils import RolloutSample, ValidateMetrics
 from verl.experimental.fully_async_policy.idle_clock import IdleClock
 from verl.experimental.fully_async_policy.message_queue import MessageQueueClient
 from verl.experimental.fully_async_policy.plan import AsyncPlan
 from verl.experimental.fully_async_policy.prompt_feed import PromptFeed
+from verl.experimental.fully_async_policy.rollout_sample import RolloutSample, ValidateMetrics
 from verl.experimental.fully_async_policy.staleness import GroupState, StalenessLedger
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 from verl.trainer.ppo.validation import validate
@@ -144,7 +144,9 @@ class FullyAsyncRollouterCore:
         lag = self.config.async_training.max_version_lag
         async with self._room:
             while not self.ledger.capacity() or self.ledger.overdue(lag):
-                self.idle.pause(time.monotonic())
+                # Idle means that no server works; groups in flight while there is no room for more are work.
+                if not self.ledger.count(GroupState.IN_FLIGHT):
+                    self.idle.pause(time.monotonic())
                 await self._room.wait()
             self.idle.resume(time.monotonic())
 
