@@ -1,0 +1,66 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""A task that an untrained model learns in a few updates, and jobs that are ended whatever a test does."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.special_e2e.job import Job
+
+REWARD = '''"""Share of digits among the characters of an answer, so that an untrained model has something to climb."""
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return sum(character.isdigit() for character in solution_str) / 4
+'''
+
+
+@pytest.fixture(scope="session")
+def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that point a quick start at the task."""
+    directory = tmp_path_factory.mktemp("digits")
+    (directory / "reward.py").write_text(REWARD)
+    for name, count in (("train", 512), ("val", 8)):
+        rows = [
+            {
+                "data_source": "digits",
+                "prompt": [{"role": "user", "content": f"{index % 100:02d}+{index % 97:02d}="}],
+                "reward_model": {"style": "rule", "ground_truth": ""},
+                "extra_info": {"split": name, "index": index},
+            }
+            for index in range(count)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), directory / f"{name}.parquet")
+    return [
+        f"data.train_files={directory}/train.parquet",
+        f"data.val_files={directory}/val.parquet",
+        f"reward.custom_reward_function.path={directory}/reward.py",
+    ]
+
+
+@pytest.fixture()
+def launch(digits_task: list[str], tiny_model_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Start a small job: 8 prompts × 8 trajectories an update, no validation unless asked for."""
+    jobs: list[Job] = []
+
+    def start(*overrides: str, out: Path | None = None) -> Job:
+        small = [
+            f"actor_rollout_ref.model.path={tiny_model_dir}",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+            "actor_rollout_ref.rollout.n=8",
+            "actor_rollout_ref.actor.optim.lr=2e-3",
+            "rollout.total_rollout_steps=160",
+            "trainer.val_before_train=False",
+            "trainer.test_freq=-1",
+            "trainer.save_freq=-1",
+        ]
+        jobs.append(Job(out or tmp_path / "run", [*small, *digits_task, *overrides], tmp_path))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.end()

@@ -1,0 +1,132 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the real front door in a process of its own, watches it, and finds the processes it started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TAG = "VERL_TEST_TAG"
+# A slow two-core machine needs about a minute for the whole stack; a stuck one is found by this.
+START_S = 240.0
+END_S = 120.0
+
+
+class Job:
+    """One `fully_async_main` with a tag in its environment, which every process below it inherits."""
+
+    def __init__(self, out: Path, overrides: list[str], cwd: Path) -> None:
+        self.out = out
+        self.tag = uuid.uuid4().hex
+        self.log = cwd / f"job-{self.tag[:6]}.log"
+        self.shm_before = set(os.listdir("/dev/shm"))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("VERL_", "RAY_ADDRESS"))}
+        environment |= {TAG: self.tag, "HF_HUB_OFFLINE": "1", "VERL_HOME": str(cwd / "home")}
+        command = [sys.executable, "-m", "verl.experimental.fully_async_policy.fully_async_main"]
+        command += [
+            "--config-name=quickstart",
+            f"trainer.default_local_dir={out}",
+            f"trainer.rollout_data_dir={out}/rollouts",
+        ]
+        command += overrides
+        self.cwd = cwd / f"cwd-{self.tag[:6]}"
+        self.cwd.mkdir()
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.cwd, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.out / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def until(self, ready: Callable[[], Any], what: str, deadline_s: float = START_S) -> Any:
+        """Poll `ready`; the job must stay alive until it is true."""
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            if value := ready():
+                return value
+            if self.process.poll() is not None:
+                raise AssertionError(f"the job ended ({self.process.returncode}) before {what}:\n{self.text()[-3000:]}")
+            time.sleep(0.2)
+        raise AssertionError(f"not in {deadline_s} s: {what}\n{self.text()[-3000:]}")
+
+    def until_version(self, version: int) -> None:
+        self.until(lambda: any(record["step"] >= version for record in self.metrics()), f"policy version {version}")
+
+    def wait(self, deadline_s: float = END_S) -> int:
+        """Exit code of the job."""
+        try:
+            return self.process.wait(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job does not end:\n{self.text()[-3000:]}") from None
+
+    # -- its processes ---------------------------------------------------------------------------------------------
+
+    def processes(self) -> list[psutil.Process]:
+        """All live processes that carry the tag."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TAG) == self.tag:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return found
+
+    def pid_of(self, title: str) -> int:
+        """The process whose title contains `title` (Ray and vLLM name theirs)."""
+        for process in self.processes():
+            if title in " ".join(process.cmdline()) or title in process.name():
+                return process.pid
+        titles = [" ".join(process.cmdline())[:60] for process in self.processes()]
+        raise AssertionError(f"no process {title!r} among {titles}")
+
+    def kill(self, title: str) -> int:
+        """kill -9 of the process with this title; returns its pid."""
+        pid = self.pid_of(title)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def loaded_torch(self) -> list[str]:
+        """Titles of the processes that have torch's library mapped."""
+        titles = []
+        for process in self.processes():
+            try:
+                if any("libtorch_cpu" in region.path for region in process.memory_maps()):
+                    titles.append(" ".join(process.cmdline())[:60])
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return titles
+
+    def leftovers(self, deadline_s: float = 60.0) -> dict[str, Any]:
+        """Processes and shared-memory segments that are still there after the job has had time to go."""
+        end = time.monotonic() + deadline_s
+        while True:
+            processes = [f"{process.pid} {' '.join(process.cmdline())[:80]}" for process in self.processes()]
+            segments = sorted(name for name in set(os.listdir("/dev/shm")) - self.shm_before if "verl" in name)
+            if not (processes or segments) or time.monotonic() > end:
+                return {"processes": processes, "segments": segments}
+            time.sleep(0.5)
+
+    def end(self) -> None:
+        """Kill whatever is left (the clean-up of a failed test)."""
+        for process in self.processes():
+            process.kill()
+        self.process.wait(timeout=30)

@@ -1,0 +1,128 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The whole system, real in every part: it learns, it dies loudly, and it loses nothing."""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.special_e2e.job import Job
+
+pytestmark = pytest.mark.timeout(900)
+
+MAX_TORCH_PROCESSES = 8
+
+
+def trained_uids(out: Path) -> Counter[str]:
+    """How often each prompt group was trained, by the rollout dump."""
+    uids: Counter[str] = Counter()
+    for path in (out / "rollouts").glob("*.jsonl"):
+        uids.update({json.loads(line)["uid"] for line in path.read_text().splitlines()})
+    return uids
+
+
+def test_the_reward_rises_and_everything_is_where_it_should_be(launch: Callable[..., Job]) -> None:
+    job = launch("rollout.total_rollout_steps=240", "trainer.test_freq=15", "trainer.save_freq=15")
+    job.until_version(2)
+    assert len(job.loaded_torch()) <= MAX_TORCH_PROCESSES, job.loaded_torch()
+    assert job.wait(300) == 0, job.text()[-3000:]
+
+    rewards = [record["data"]["critic/score/mean"] for record in job.metrics() if "critic/score/mean" in record["data"]]
+    assert len(rewards) == 30
+    first, last = np.array(rewards[:5]), np.array(rewards[-5:])
+    error = np.sqrt(first.var(ddof=1) / 5 + last.var(ddof=1) / 5)
+    assert last.mean() - first.mean() >= 4 * error, (first, last)
+
+    last_record = next(record["data"] for record in reversed(job.metrics()) if "actor/pg_loss" in record["data"])
+    for name in (
+        "actor/grad_norm",
+        "timing_s/update_actor",
+        "fully_async/count/current_param_version",
+        "perf/throughput",
+    ):
+        assert name in last_record
+    assert (job.out / "latest_checkpointed_iteration.txt").read_text() == "30"
+    assert (job.out / "global_step_30" / "actor").is_dir()
+    assert json.loads((job.out / "manifest.json").read_text())
+    assert set(trained_uids(job.out).values()) == {1}
+    assert os.listdir(job.cwd) == [], "nothing is written into the current directory"
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+
+def test_a_killed_trainer_is_named_and_the_run_goes_on_where_its_checkpoint_was(launch: Callable[..., Job]) -> None:
+    job = launch("trainer.save_freq=2")
+    job.until_version(5)
+    pid = job.kill("ColocatedWorkers")
+    assert job.wait() == 1, job.text()[-3000:]
+    assert "actor rank 0" in job.text() and str(pid) in job.text(), job.text()[-3000:]
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+    stopped = launch("trainer.save_freq=2", out=job.out)
+    stopped.until(lambda: "resumed from" in stopped.text() or len(stopped.metrics()) > 5, "the resumed run")
+    stopped.until(lambda: stopped.metrics() and stopped.metrics()[-1]["step"] >= 8, "version 8")
+    stopped.process.send_signal(signal.SIGTERM)
+    assert stopped.wait() == 128 + signal.SIGTERM, stopped.text()[-3000:]
+    saved = int((job.out / "latest_checkpointed_iteration.txt").read_text())
+    assert saved >= 8, "a stop that was asked for saves first"
+    assert stopped.leftovers() == {"processes": [], "segments": []}
+
+    resumed = launch("trainer.save_freq=2", out=job.out)
+    assert resumed.wait(300) == 0, resumed.text()[-3000:]
+    steps = [record["step"] for record in resumed.metrics()]
+    assert steps == sorted(set(steps)) and steps[-1] == 20, "one record a version, over all three lives"
+    counts = trained_uids(job.out)
+    assert set(counts.values()) == {1}, "no prompt is trained twice"
+    assert len(counts) == 160, "no prompt is lost"
+
+
+def test_a_killed_inference_engine_ends_the_run_with_its_name(launch: Callable[..., Job]) -> None:
+    job = launch()
+    job.until_version(2)
+    job.kill("VLLM::EngineCore")
+    assert job.wait() == 1, job.text()[-3000:]
+    assert "vllm_server_0" in job.text(), job.text()[-3000:]
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+
+def test_after_kill_9_of_the_driver_nothing_is_left(launch: Callable[..., Job]) -> None:
+    job = launch()
+    job.until_version(1)
+    job.process.kill()
+    job.process.wait(timeout=30)
+    assert job.leftovers(deadline_s=90) == {"processes": [], "segments": []}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["async_training.staleness_threshold=0"],
+        ["async_training.staleness_threshold=1", "async_training.trigger_parameter_sync_step=2"],
+        ["async_training.partial_rollout=False"],
+        ["async_training.max_version_lag=1"],
+        ["trainer.n_gpus_per_node=2"],
+        ["rollout.n_gpus_per_node=2"],
+        ["rollout.n_gpus_per_node=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=2"],
+        ["algorithm.rollout_correction.bypass_mode=False", "async_training.trigger_parameter_sync_step=2"],
+        ["actor_rollout_ref.actor.use_kl_loss=True"],
+        ["actor_rollout_ref.rollout.checkpoint_engine.backend=shm"],
+        ["actor_rollout_ref.rollout.checkpoint_engine.backend=disk"],
+    ],
+    ids=lambda overrides: ",".join(item.split(".")[-1] for item in overrides),
+)
+def test_every_mode_runs_to_its_end(launch: Callable[..., Job], overrides: list[str]) -> None:
+    job = launch("rollout.total_rollout_steps=64", *overrides)
+    assert job.wait(400) == 0, job.text()[-3000:]
+    data = [record["data"] for record in job.metrics() if "actor/pg_loss" in record["data"]]
+    assert data, job.metrics()
+    if "async_training.staleness_threshold=0" in overrides:
+        assert all(record["fully_async/staleness/token_age_max"] == 0 for record in data)
+    if "async_training.max_version_lag=1" in overrides:
+        assert all(record["fully_async/staleness/trajectory_age_max"] <= 1 for record in data)
+    assert job.leftovers() == {"processes": [], "segments": []}
