@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from verl.errors import DataError
+from verl.protocol import ragged
 from verl.protocol.columns import ragged_dim_of
 from verl.protocol.td import TensorDict
 
@@ -96,18 +97,32 @@ def _load_tensor(dumped: tuple[Any, ...] | list[Any]) -> torch.Tensor:
 
 
 def dump_state(batch: TensorDict | None) -> tuple[Any, ...] | None:
-    """What pickling keeps of a batch: its size and each tensor's bytes as NumPy views; the batch is not changed."""
+    """What pickling keeps of a batch: its size and each tensor's bytes as NumPy views; the batch is not changed.
+
+    A large padded batch leaves its padding behind.
+    """
     if batch is None:
         return None
-    return tuple(batch.batch_size), {key: _dump_tensor(tensor) for key, tensor in batch.items()}
+    tensors = dict(batch.items())
+    runs = ragged.find_runs(tensors) if batch.batch_dims == 1 else None
+    if runs is None:
+        return tuple(batch.batch_size), {key: _dump_tensor(tensor) for key, tensor in tensors.items()}, None
+    width_P, width_S = tensors["prompts"].shape[1], tensors["attention_mask"].shape[1]
+    widths = {"T": width_S - width_P, "S": width_S, "P": width_P}
+    dumped = {key: ragged.strip(key, tensor, runs, widths) or _dump_tensor(tensor) for key, tensor in tensors.items()}
+    return tuple(batch.batch_size), dumped, runs
 
 
 def load_state(state: tuple[Any, ...] | None) -> TensorDict | None:
     """The inverse of `dump_state`; tensors arrive on the CPU."""
     if state is None:
         return None
-    batch_size, tensors = state
-    return TensorDict({key: _load_tensor(dumped) for key, dumped in tensors.items()}, batch_size=list(batch_size))
+    batch_size, dumped, runs = state
+    tensors = {
+        key: ragged.restore(item, runs) if isinstance(item, ragged.Stripped) else _load_tensor(item)
+        for key, item in dumped.items()
+    }
+    return TensorDict(tensors, batch_size=list(batch_size))
 
 
 def serialize_tensordict(batch: TensorDict) -> tuple[tuple[int, ...], str | None, dict[str, tuple[str, Any]]]:
