@@ -45,8 +45,8 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.99)
     batch_size: int = 128
     evaluate_every: int = 10
-    limit_steps: int = 800
-    teacher_error: float = 0.2
+    limit_steps: int = 1000
+    teacher_error: float = 0.25
     # A little above the lower end of what is wanted, 0.35: one evaluation is uncertain by 0.015.
     lowest: float = 0.37
     highest: float = 0.45
