@@ -57,7 +57,7 @@ def receive(job: dict) -> None:
 
 def send(job: dict) -> None:
     """Send, and die before tensor `die_at` is handed over; the arena's inode goes to `inode` first."""
-    sender = BucketedWeightSender(job["handle"], 1, deadline_s=job.get("deadline_s", 20))
+    sender = BucketedWeightSender(job["handle"], 1, version=job.get("version", 0), deadline_s=job.get("deadline_s", 20))
 
     def stream() -> Iterator[tuple[str, torch.Tensor]]:
         for index, item in enumerate(weights(job["count"], job["numel"], job["fill"])):

@@ -184,6 +184,21 @@ def test_receivers_of_another_version_are_turned_away_and_named_if_nobody_else_c
         stray.result(5)
 
 
+def test_strays_do_not_prolong_the_wait_for_the_right_receiver(handle: str) -> None:
+    async def strays() -> None:
+        for _ in range(8):
+            expect(handle, version=6, deadline_s=1)
+            await asyncio.sleep(0.25)
+
+    async def both() -> bool:
+        task = asyncio.create_task(strays())
+        with pytest.raises(WaitTimeout, match=r"within 1\.0 s"):
+            await sender(handle, version=7, deadline_s=1).async_send_weights(ODD.items())
+        return not task.done() and task.cancel()
+
+    assert asyncio.run(both()), "strays were still coming when the deadline passed"
+
+
 def test_a_stray_does_not_disturb_the_right_receiver(handle: str) -> None:
     stray = expect(handle, version=6)
     thread = expect(handle, version=7)

@@ -36,6 +36,7 @@ from verl.transport.layout import ALIGN_BYTES, as_bytes, place, spec_of
 from verl.transport.sockets import Hub
 from verl.transport.stats import DEFAULT_DEADLINE_S, TransferStats, text_of
 from verl.transport.streams import Weights, as_async, chain, run_all
+from verl.waits import expired
 
 logger = logging.getLogger(__name__)
 
@@ -267,14 +268,24 @@ class BucketedWeightSender:
             return
 
     async def _pump(self, what: str, satisfied: Callable[[_Receiver], bool]) -> None:
-        """Receive until all receivers are there and `satisfied`; one deadline per message."""
+        """Receive until all receivers are there and `satisfied`; the deadline starts anew with each of their messages.
+
+        A stray that is turned away does not prolong the wait.
+        """
         assert self._hub is not None
+        end = time.monotonic() + self.deadline_s
         while len(self._receivers) < self.num_receivers or not all(map(satisfied, self._receivers.values())):
             missing = [r.hello.peer for r in self._receivers.values() if not satisfied(r)]
             whom = ", ".join(peer.describe() for peer in missing) or self._unseen()
             watched = [receiver.hello.peer for receiver in self._receivers.values()]
-            identity, message = await self._hub.receive(what, whom, self.deadline_s, watched)
+            left_s = max(0.0, end - time.monotonic())
+            try:
+                identity, message = await self._hub.receive(what, whom, left_s, watched)
+            except WaitTimeout as error:
+                raise expired(what, whom, self.deadline_s) from error
             await self._handle(identity, message)
+            if identity in self._receivers:
+                end = time.monotonic() + self.deadline_s
 
     def _unseen(self) -> str:
         strays = f" (turned away: {'; '.join(self._strays)})" if self._strays else ""
