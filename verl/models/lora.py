@@ -62,6 +62,17 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
             )
 
 
+def adapter_meta(config: LoraConfig) -> dict[str, Any]:
+    """What a checkpoint must say about its adapter beside the tensors."""
+    targets = config.target_modules
+    return {
+        "r": config.r,
+        "lora_alpha": config.lora_alpha,
+        "target_modules": targets if isinstance(targets, str) else sorted(targets),
+        "task_type": str(getattr(config.task_type, "value", config.task_type)),
+    }
+
+
 def _is_adapter(name: str) -> bool:
     return ".lora_" in name
 

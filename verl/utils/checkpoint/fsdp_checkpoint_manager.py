@@ -27,6 +27,8 @@ from verl.utils.distributed import all_reduce_numbers
 
 logger = logging.getLogger(__name__)
 
+LORA_META_FILE = "lora_train_meta.json"
+
 
 @dataclass(frozen=True)
 class FSDPConfig:
@@ -39,7 +41,8 @@ class FSDPConfig:
 class FSDPCheckpointManager(BaseCheckpointManager):
     """Writes `model_`, `optim_`, `extra_state_world_size_W_rank_r.pt`, `fsdp_config.json` and `huggingface/`.
 
-    `export` gives the full tensors for `hf_model`; `model_config.path` is where the tokenizer files come from.
+    `export` gives the full tensors for `hf_model`; `model_config.path` is where the tokenizer files come from;
+    `lora_meta` goes to `lora_train_meta.json`, without which an adapter's scale could not be told from its tensors.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         *,
         model_config: Any = None,
         export: Callable[[], Iterator[tuple[str, torch.Tensor]]] | None = None,
+        lora_meta: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(model, optimizer, lr_scheduler, processing_class, checkpoint_config)
         self.model_config = model_config or {}
         self.export = export
+        self.lora_meta = lora_meta
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     # ---- save -------------------------------------------------------------------------------------------------------
@@ -98,6 +103,8 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         huggingface = folder / "huggingface"
         if self.rank == 0:
             (folder / "fsdp_config.json").write_text(json.dumps(asdict(FSDPConfig(2, self.world_size)), indent=2))
+            if self.lora_meta is not None:
+                (folder / LORA_META_FILE).write_text(json.dumps(self.lora_meta, indent=2))
             write_config(self.model, huggingface)
             copy_side_files(self.model_config.get("path"), huggingface, self.processing_class)
         if self.should_save_hf_model:

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from verl.errors import ConfigError, DataError, UnsupportedError
 from verl.models.attention import choose_attention, wants_single_row
 from verl.models.load import build_empty, load_config, load_full
-from verl.models.lora import adapters_disabled, add_adapters, lora_config
+from verl.models.lora import adapter_meta, adapters_disabled, add_adapters, lora_config
 from verl.models.value_head import configure_value_model
 from verl.platform import current_platform
 from verl.protocol import DataProto
@@ -89,6 +89,7 @@ class FSDPEngine(BaseEngine):
             checkpoint_config=self.checkpoint_config,
             model_config=self.model_config,
             export=lambda: state.iterate_full_tensors(self.module),
+            lora_meta=adapter_meta(self.peft_config) if self.peft_config is not None else None,
         )
         if self.is_param_offload_enabled:
             self.to("cpu", optimizer=False, grad=False)
