@@ -78,14 +78,18 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         temporary = final.with_name(f".{final.name}.writing")
         self._together(lambda: self._clear(temporary), f"clear {temporary}")
         self._together(lambda: self._write(temporary), f"write {temporary}")
-        self._together(lambda: self._publish(temporary, final), f"publish {final}")
+        # One after the other: where the nodes share the file system, rank 0's rename is the rename of all.
+        self._together(lambda: self._publish(temporary, final, self.rank == 0), f"publish {final}")
+        self._together(lambda: self._publish(temporary, final, self._is_node_leader), f"publish {final}")
         if self._is_node_leader:
             self.register_checkpoint(str(final), max_ckpt_to_keep)
         logger.info("rank %d saved step %d to %s", self.rank, global_step, final)
 
     @property
     def _is_node_leader(self) -> bool:
-        return self.rank == 0 or os.environ.get("LOCAL_RANK") == "0"
+        # Under Ray LOCAL_RANK counts visible devices; the place on the node has a variable of its own.
+        place = os.environ.get("RAY_LOCAL_RANK") or os.environ.get("LOCAL_RANK")
+        return self.rank == 0 or place == "0"
 
     def _clear(self, temporary: Path) -> None:
         if self._is_node_leader:
@@ -110,9 +114,9 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         if self.should_save_hf_model:
             write_weights(self.export(), huggingface if self.rank == 0 else None)
 
-    def _publish(self, temporary: Path, final: Path) -> None:
-        # Where the nodes share the file system the first rename is the rename of all.
-        if not self._is_node_leader or not temporary.exists():
+    @staticmethod
+    def _publish(temporary: Path, final: Path, mine: bool) -> None:
+        if not mine or not temporary.exists():
             return
         if final.exists():
             replaced = final.with_name(f".{final.name}.replaced")
