@@ -28,7 +28,8 @@ from verl.utils.logging_utils import set_up_logging
 from verl.workers.engine import BaseEngine, EngineRegistry
 from verl.workers.utils.losses import sft_loss
 
-logger = logging.getLogger(__name__)
+# Its name when it is run as a program would be __main__, which is nobody's logger.
+logger = logging.getLogger("verl.quickstart.warm_start")
 
 
 @dataclass(frozen=True)
