@@ -1,0 +1,133 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""A configuration against this machine: files, devices, memory, directories, keys nobody reads."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from verl.config.backend_bound import foreign_backend
+from verl.config.explain import explain
+from verl.config.run import RunConfig
+from verl.config.validate import validate
+from verl.doctor.findings import Finding, fact, problem
+from verl.errors import VerlError
+from verl.platform import current_platform
+
+# AdamW in fp32: parameter, gradient, two moments.
+TRAIN_BYTES_PER_PARAMETER = 16
+GB = 1e9
+
+
+def preflight(config: RunConfig) -> list[Finding]:
+    """All findings about this configuration on this machine."""
+    try:
+        validate(config)
+        found = [fact("arithmetic", sentence) for sentence in explain(config)]
+    except VerlError as error:
+        return [problem("configuration", error, error.remedy or "change the key that is named")]
+    found += [*_files(config), *_devices(config), *_memory(config), *_output(config), *_extras(config)]
+    return found
+
+
+def _files(config: RunConfig) -> Iterator[Finding]:
+    model = Path(config.actor_rollout_ref.model.path).expanduser()
+    if model.is_absolute() and not model.is_dir():
+        yield problem("actor_rollout_ref.model.path", f"{model} is no directory", "give a directory or a hub name")
+    for key in ("train_files", "val_files"):
+        files = getattr(config.data, key)
+        for name in [files] if isinstance(files, str) else files or []:
+            if "://" not in name and not Path(name).expanduser().exists():
+                yield problem(f"data.{key}", f"{name} does not exist", "give an existing file")
+
+
+def _devices(config: RunConfig) -> Iterator[Finding]:
+    platform = current_platform()
+    pools = {"trainer": config.trainer.num_devices}
+    if config.rollout is not None:
+        pools["rollout"] = config.rollout.num_devices
+    wanted, nodes = sum(pools.values()), config.trainer.nnodes
+    said = " + ".join(f"{name} {count}" for name, count in pools.items())
+    if platform.device_type == "cpu":
+        yield fact("processes", f"{said} ranks on {psutil.cpu_count()} cores")
+    elif nodes == 1 and wanted > platform.device_count():
+        remedy = "change trainer.n_gpus_per_node and rollout.n_gpus_per_node, or add nodes"
+        yield problem("devices", f"{said} = {wanted} wanted, {platform.device_count()} are here", remedy)
+    else:
+        yield fact("devices", f"{said} = {wanted}")
+
+
+def _memory(config: RunConfig) -> Iterator[Finding]:
+    parameters = num_parameters(Path(config.actor_rollout_ref.model.path).expanduser())
+    if parameters is None:
+        return
+    platform, actor = current_platform(), config.actor_rollout_ref.actor
+    size = actor.fsdp_config.fsdp_size
+    shards = config.trainer.num_devices if size == -1 else size
+    rank_bytes = parameters * TRAIN_BYTES_PER_PARAMETER / shards
+    total = platform.memory_info()["total"]
+    if platform.device_type == "cpu":
+        rank_bytes *= config.trainer.n_gpus_per_node
+    where = "this machine" if platform.device_type == "cpu" else "a device"
+    said = f"{parameters / 1e6:.1f} M parameters: {rank_bytes / GB:.2f} GB of weights, gradients and optimizer state"
+    if rank_bytes > total and not actor.fsdp_config.param_offload:
+        remedy = "more ranks, fsdp_config.param_offload and optimizer_offload, or LoRA"
+        yield problem("memory", f"{said}; {where} has {total / GB:.0f} GB", remedy)
+    else:
+        yield fact("memory", f"{said}; {where} has {total / GB:.0f} GB")
+
+
+def num_parameters(model: Path) -> int | None:
+    """Parameters of a local model, from the headers of its safetensors files; null where there are none."""
+    files = sorted(model.glob("*.safetensors"))
+    if not files:
+        return None
+    return sum(_header_elements(file) for file in files)
+
+
+def _header_elements(file: Path) -> int:
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    count = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            elements = 1
+            for size in tensor["shape"]:
+                elements *= size
+            count += elements
+    return count
+
+
+def _output(config: RunConfig) -> Iterator[Finding]:
+    directory = Path(config.trainer.default_local_dir)
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        yield problem("trainer.default_local_dir", f"{existing} cannot be written", "give a directory of yours")
+        return
+    found = sorted(directory.glob("global_step_*"))
+    resumes = bool(found) and config.trainer.resume_mode == "auto"
+    yield fact("output", f"{directory}" + (f", resumes from {found[-1].name}" if resumes else ", starts fresh"))
+
+
+def _extras(config: RunConfig) -> Iterator[Finding]:
+    for path in unread_keys(config):
+        yield problem(path, "nobody in verl reads this key", "remove it, unless code of yours does")
+
+
+def unread_keys(config: RunConfig) -> list[str]:
+    """Keys that no field holds: left for extensions, or belonging to a backend that is left out and set by hand."""
+    found: list[str] = []
+
+    def visit(node: object, path: str) -> None:
+        for name in node.__dict__.get("_extras", {}):
+            found.append(f"{path}{name}")
+        for name, value in vars(node).items():
+            if hasattr(value, "__dataclass_fields__"):
+                visit(value, f"{path}{name}.")
+
+    visit(config, "")
+    return [path for path in found if not foreign_backend(path)]
