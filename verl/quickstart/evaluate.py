@@ -44,11 +44,19 @@ def accuracy(
     return sum(scores) / len(pairs)
 
 
+def evaluate_sampled(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[int, int]]
+) -> float:
+    """Mean sampled accuracy of `NUM_DRAWS` draws."""
+    draws = (accuracy(model, tokenizer, pairs, greedy=False, seed=seed) for seed in range(NUM_DRAWS))
+    return sum(draws) / NUM_DRAWS
+
+
 def evaluate(path: Path) -> dict[str, float]:
     """Greedy and sampled accuracy of a saved model on the held-out sums."""
     model, tokenizer, (_, held_out) = AutoModelForCausalLM.from_pretrained(path).eval(), build_tokenizer(), split_sums()
-    draws = [accuracy(model, tokenizer, held_out, greedy=False, seed=seed) for seed in range(NUM_DRAWS)]
-    return {"greedy": accuracy(model, tokenizer, held_out, greedy=True), "sampled": sum(draws) / NUM_DRAWS}
+    greedy = accuracy(model, tokenizer, held_out, greedy=True)
+    return {"greedy": greedy, "sampled": evaluate_sampled(model, tokenizer, held_out)}
 
 
 def main() -> None:

@@ -1,0 +1,54 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel holds every file of the package (PK01)."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(tmp_path: Path) -> Path:
+    # From a copy: a build leaves build/ and egg-info behind.
+    copy = tmp_path / "source"
+    wanted = ("verl", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE", "MANIFEST.in")
+    copy.mkdir()
+    for name in wanted:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, copy / name)
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path / "dist"),
+        str(copy),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return tmp_path / "dist"
+
+
+def check(dist: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "check_wheel.py"), str(dist), *options]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    result = check(build(tmp_path), "--no-install")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_an_installed_wheel_imports_everything_and_composes_from_the_root_directory(tmp_path: Path) -> None:
+    result = check(build(tmp_path))
+    assert result.returncode == 0, result.stderr
