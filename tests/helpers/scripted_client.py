@@ -3,7 +3,7 @@
 """A policy that answers what it is told to: an untrained model cannot be made to call a tool."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,23 +14,31 @@ from verl.workers.rollout.schemas import TokenOutput
 class ScriptedClient:
     """Answers the turns of a trajectory (one request id) with `turns`, cut to max_tokens; the last one repeats.
 
+    Answers of a group come `straggle_s` apart.
+
     Without turns it echoes the prompt backwards. Each token has log-prob -0.5 and the version `version`.
     """
 
     turns: list[list[int]] = field(default_factory=list)
     version: int = 3
     delay_s: float = 0.0
+    straggle_s: float = 0.0
     calls: list[list[tuple[str, list[int], dict[str, Any]]]] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
 
-    async def generate_group(self, requests: Sequence[tuple[str, Sequence[int], dict[str, Any]]]) -> list[TokenOutput]:
+    async def stream_group(
+        self, requests: Sequence[tuple[str, Sequence[int], dict[str, Any]]]
+    ) -> AsyncIterator[tuple[int, TokenOutput]]:
         self.calls.append([(request_id, list(prompt), dict(params)) for request_id, prompt, params in requests])
         await asyncio.sleep(self.delay_s)
-        return [self._answer(*request) for request in requests]
+        for index, request in enumerate(requests):
+            yield index, self._answer(*request)
+            await asyncio.sleep(self.straggle_s)
 
     async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
-        (output,) = await self.generate_group([(request_id, prompt_ids, sampling_params)])
-        return output
+        async for _, output in self.stream_group([(request_id, prompt_ids, sampling_params)]):
+            return output
+        raise AssertionError("no answer")
 
     def _answer(self, request_id: str, prompt: Sequence[int], params: dict[str, Any]) -> TokenOutput:
         turn = self.seen.get(request_id, 0)

@@ -136,8 +136,9 @@ def test_multi_turn_chooses_the_tool_loop_where_the_row_does_not(tiny_model_dir:
 
 def test_a_failing_loop_fails_the_group_with_its_own_error(tiny_model_dir: Path) -> None:
     class Failing(ScriptedClient):
-        async def generate_group(self, requests: Any) -> Any:
+        async def stream_group(self, requests: Any) -> Any:
             raise ConnectionError("server is down")
+            yield
 
     with pytest.raises(ConnectionError, match="server is down"):
         run_group(AgentLoopWorker(make_config(tiny_model_dir), Failing()))
@@ -200,17 +201,18 @@ def test_vision_models_must_not_write_placeholders(tiny_model_dir: Path) -> None
 def test_coalesced_calls_share_a_failure_and_survive_a_cancelled_sibling() -> None:
     calls: list[list[int]] = []
 
-    async def send(batch: list[int]) -> list[int]:
+    async def send(batch: list[int]) -> Any:
         calls.append(batch)
-        if 13 in batch:
-            raise ValueError("unlucky")
-        return [value * 2 for value in batch]
+        for index, value in enumerate(batch):
+            if value == 13:
+                raise ValueError("unlucky")
+            yield index, value * 2
 
     async def run() -> None:
         line: Coalescer[int, int] = Coalescer(send)
         assert await asyncio.gather(*map(line.ask, (1, 2, 3))) == [2, 4, 6]
-        results = await asyncio.gather(*map(line.ask, (12, 13)), return_exceptions=True)
-        assert [type(result) for result in results] == [ValueError, ValueError]
+        results = await asyncio.gather(*map(line.ask, (12, 13, 14)), return_exceptions=True)
+        assert results[0] == 24 and [type(result) for result in results[1:]] == [ValueError, ValueError]
         kept, dropped = asyncio.ensure_future(line.ask(4)), asyncio.ensure_future(line.ask(5))
         await asyncio.sleep(0)
         dropped.cancel()
@@ -218,4 +220,27 @@ def test_coalesced_calls_share_a_failure_and_survive_a_cancelled_sibling() -> No
         await line.close()
 
     asyncio.run(run())
-    assert calls == [[1, 2, 3], [12, 13], [4]]
+    assert calls == [[1, 2, 3], [12, 13, 14], [4]]
+
+
+def test_a_reward_starts_while_siblings_are_still_generating(tiny_model_dir: Path) -> None:
+    order: list[str] = []
+
+    class Recording(ScriptedClient):
+        def _answer(self, *request: Any) -> Any:
+            order.append("generated")
+            return super()._answer(*request)
+
+    class Handle:
+        """Stands where Ray's actor handle stands: `score_many.remote`."""
+
+        class score_many:
+            @staticmethod
+            async def remote(batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+                order.append("scored")
+                return [{"reward_score": 1.0, "reward_error": None, "reward_extra_info": {}}] * len(batch)
+
+    worker = AgentLoopWorker(make_config(tiny_model_dir), Recording(straggle_s=0.1), [Handle()])
+    meta, _ = run_group(worker)
+    assert meta.rewards == (1.0, 1.0, 1.0)
+    assert order == ["generated", "scored"] * 3

@@ -89,7 +89,7 @@ def test_the_share_counts_the_first_ten_cases() -> None:
 def test_a_local_program_is_limited_and_leaves_nothing_running() -> None:
     return_code, _, stderr = run_program("x = bytearray(8 << 30)", "", 60)
     assert return_code != 0 and "MemoryError" in stderr
-    return_code, stdout, _ = run_program("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)", "", 2)
+    return_code, stdout, _ = run_program("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)", "", 10)
     assert return_code is None
     with pytest.raises(ProcessLookupError):
         __import__("os").kill(int(stdout), 0)

@@ -29,8 +29,8 @@ __all__ = [
 _HOMES = {
     "AgentLoopManager": "verl.experimental.agent_loop.manager",
     "AgentLoopWorker": "verl.experimental.agent_loop.worker",
-    "AsyncLLMServerManager": "verl.workers.rollout.llm_server",
-    "GlobalRequestLoadBalancer": "verl.workers.rollout.llm_server",
+    "AsyncLLMServerManager": "verl.workers.rollout.llm_client",
+    "GlobalRequestLoadBalancer": "verl.workers.rollout.load_balancer",
 }
 _NOW_CALLED = {"AsyncLLMServerManager": "LLMServerClient"}
 

@@ -3,9 +3,10 @@
 """Calls that the loops of one group make at the same moment travel together."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from verl.errors import PeerLost
 from verl.workers.rollout.schemas import TokenOutput
 
 Request = TypeVar("Request")
@@ -17,13 +18,14 @@ WINDOW_S = 0.002
 
 
 class Coalescer(Generic[Request, Answer]):
-    """Gathers the requests of `WINDOW_S` seconds into one call of `send`, which answers in order.
+    """Gathers the requests of `WINDOW_S` seconds into one call of `send`, which yields `(index, answer)` as they come.
 
-    A failing call fails every request in it; a request whose caller is cancelled is still sent with the others.
+    A failing call fails every request in it that has no answer yet; one whose caller is cancelled goes on for the
+    others.
     """
 
     def __init__(
-        self, send: Callable[[list[Request]], Awaitable[Sequence[Answer]]], window_s: float = WINDOW_S
+        self, send: Callable[[list[Request]], AsyncIterator[tuple[int, Answer]]], window_s: float = WINDOW_S
     ) -> None:
         self._send = send
         self._window_s = window_s
@@ -54,30 +56,33 @@ class Coalescer(Generic[Request, Answer]):
         call.add_done_callback(self._calls.discard)
 
     async def _call(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
+        futures = [future for _, future in batch]
         try:
-            answers = await self._send([request for request, _ in batch])
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
-        except BaseException as error:
-            for _, future in batch:
-                if future.done():
-                    continue
-                if isinstance(error, asyncio.CancelledError):
-                    future.cancel()
-                else:
-                    future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+            async for index, answer in self._send([request for request, _ in batch]):
+                if not futures[index].done():
+                    futures[index].set_result(answer)
+            self._fail(futures, PeerLost("a call ended without all of its answers"))
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()
+            raise
+        except Exception as error:
+            self._fail(futures, error)
+
+    @staticmethod
+    def _fail(futures: Sequence[asyncio.Future[Answer]], error: Exception) -> None:
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
 
 
 class GroupClient:
-    """The `server_manager` of one group's loops: text requests of one moment are one `generate_group` call."""
+    """The `server_manager` of one group's loops: text requests of one moment are one `stream_group` call."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._coalescer: Coalescer[tuple[str, Sequence[int], dict[str, Any]], TokenOutput] = Coalescer(
-            client.generate_group
+            client.stream_group
         )
 
     async def generate(

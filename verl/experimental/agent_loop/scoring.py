@@ -4,7 +4,7 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -59,11 +59,11 @@ class RewardClient:
             metrics=metrics,
         )
 
-    async def _score_many(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _score_many(self, batch: list[dict[str, Any]]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
         worker = min(range(len(self._handles)), key=self._in_flight.__getitem__)
         self._in_flight[worker] += len(batch)
         try:
-            return await bounded(
+            answers = await bounded(
                 self._handles[worker].score_many.remote(batch),
                 what=f"the rewards of {len(batch)} trajectories",
                 whom=f"reward worker {worker}",
@@ -75,6 +75,8 @@ class RewardClient:
             raise error.cause from error
         finally:
             self._in_flight[worker] -= len(batch)
+        for item in enumerate(answers):
+            yield item
 
 
 def drop_reason(trajectories: Sequence[Trajectory], on_error: str | float) -> str | None:

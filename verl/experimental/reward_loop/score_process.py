@@ -57,10 +57,29 @@ def read_frame(stream: Any) -> bytes | None:
 
 
 def load_function(spec: dict[str, Any]) -> Score:
-    """The function of a spec: `path` and `name` of a file or `pkg://module`, or `pickled` by value."""
+    """The function of a spec: `path` and `name` of a file or `pkg://module`, or `pickled` by value.
+
+    `batched`: it takes lists (arguments in the plural) and returns one.
+    """
     if "pickled" in spec:
-        return cloudpickle.loads(spec["pickled"])
-    return load_extern_object(spec["path"], spec["name"])
+        function = cloudpickle.loads(spec["pickled"])
+    else:
+        function = load_extern_object(spec["path"], spec["name"])
+    return _one_of_a_batch(function) if spec.get("batched") else function
+
+
+def _one_of_a_batch(function: Score) -> Score:
+    def score(*, data_source: Any, solution_str: Any, ground_truth: Any, extra_info: Any, **kwargs: Any) -> Any:
+        columns = {
+            "data_sources": [data_source],
+            "solution_strs": [solution_str],
+            "ground_truths": [ground_truth],
+            "extra_infos": [extra_info],
+        }
+        (result,) = function(**columns, **kwargs)
+        return result
+
+    return score
 
 
 def is_async(function: Score) -> bool:

@@ -14,6 +14,7 @@ from verl.experimental.reward_loop.score_pool import DEFAULT_PROCESSES, ScorePoo
 from verl.utils.import_utils import load_extern_object
 
 __all__ = [
+    "compute_reward",
     "extract_reward",
     "get_custom_reward_fn",
     "load_reward_manager",
@@ -44,7 +45,9 @@ def score_pool_of(config: Any, num_workers: int = 1) -> ScorePool:
     timeout_s = reward.get("timeout", DEFAULT_TIMEOUT_S)
     custom = _custom(config)
     if custom is not None:
-        spec = function_spec(path=custom["path"], name=custom["name"], kwargs=custom["kwargs"])
+        # The batch manager's functions take and return lists; here they get lists of one.
+        batched = reward.reward_manager.get("name", None) == "batch"
+        spec = function_spec(path=custom["path"], name=custom["name"], kwargs=custom["kwargs"], batched=batched)
         return ScorePool(spec, timeout_s=timeout_s)
     sandbox = reward.get("sandbox_fusion", None) or {}
     kwargs: dict[str, Any] = {}
@@ -90,6 +93,15 @@ def load_reward_manager(config: Any, tokenizer: Any, **reward_kwargs: Any) -> Re
         # A manager that has no use for a reward model need not name its arguments.
         reward_kwargs = {key: value for key, value in reward_kwargs.items() if key in accepted}
     return cls(config=config, tokenizer=tokenizer, compute_score=compute_score, **reward_kwargs)
+
+
+def compute_reward(data: Any, reward_fn: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
+    """(scores [B,T], extras by key) of a batch from a whole-batch manager; scores alone mean no extras."""
+    accepts_dict = "return_dict" in inspect.signature(reward_fn).parameters
+    result = reward_fn(data, return_dict=True) if accepts_dict else reward_fn(data)
+    if not isinstance(result, dict):
+        return result, {}
+    return result["reward_tensor"], result.get("reward_extra_info", None) or {}
 
 
 def extract_reward(batch: Any) -> tuple[Any, dict[str, Any]]:

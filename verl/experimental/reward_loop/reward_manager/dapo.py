@@ -10,7 +10,7 @@ from verl.experimental.reward_loop.reward_manager.base import SampleRewardManage
 from verl.experimental.reward_loop.reward_manager.registry import register
 from verl.experimental.reward_loop.sample import RewardSample
 
-__all__ = ["DAPORewardManager", "overlong_penalty"]
+__all__ = ["DAPORewardManager", "check_overlong", "overlong_penalty"]
 
 
 def overlong_penalty(response_length: int, max_resp_len: int, buffer_len: int, penalty_factor: float) -> float:
@@ -20,6 +20,25 @@ def overlong_penalty(response_length: int, max_resp_len: int, buffer_len: int, p
     """
     exceeded = response_length - (max_resp_len - buffer_len)
     return min(-exceeded / buffer_len * penalty_factor, 0.0)
+
+
+def check_overlong(max_resp_len: int | None, buffer_len: int | None) -> None:
+    """Refuse lengths with which the penalty has no meaning; called only where it is switched on."""
+    where = "reward.reward_kwargs"
+    if not max_resp_len:
+        raise ConfigError(
+            "the overlong penalty needs a length",
+            where=f"{where}.max_resp_len",
+            got=max_resp_len,
+            expected="a positive number of tokens",
+        )
+    if not buffer_len or not 0 < buffer_len <= max_resp_len:
+        raise ConfigError(
+            "the overlong penalty needs a buffer",
+            where=f"{where}.overlong_buffer_cfg.len",
+            got=buffer_len,
+            expected=f"between 1 and max_resp_len={max_resp_len}",
+        )
 
 
 @register("dapo")
@@ -43,24 +62,7 @@ class DAPORewardManager(SampleRewardManager):
         self.penalty_factor = float(buffer.get("penalty_factor", 1.0) or 0.0)
         self.log = bool(buffer.get("log", False))
         if self.penalised:
-            self._check()
-
-    def _check(self) -> None:
-        where = "reward.reward_kwargs"
-        if not self.max_resp_len:
-            raise ConfigError(
-                "the overlong penalty needs a length",
-                where=f"{where}.max_resp_len",
-                got=self.max_resp_len,
-                expected="a positive number of tokens",
-            )
-        if not self.buffer_len or not 0 < self.buffer_len <= self.max_resp_len:
-            raise ConfigError(
-                "the overlong penalty needs a buffer",
-                where=f"{where}.overlong_buffer_cfg.len",
-                got=self.buffer_len,
-                expected=f"between 1 and max_resp_len={self.max_resp_len}",
-            )
+            check_overlong(self.max_resp_len, self.buffer_len)
 
     async def run_sample(self, sample: RewardSample) -> dict[str, Any]:
         score, extras = await self.score(sample)

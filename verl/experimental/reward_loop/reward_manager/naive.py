@@ -11,6 +11,10 @@ from verl.experimental.reward_loop.sample import RewardSample
 __all__ = ["NaiveRewardManager"]
 
 
+# In the loop each call already has a process and a deadline of its own, which is all that prime is about; batch
+# differs only in how its function is called (see `score_pool_of`).
+@register("batch")
+@register("prime")
 @register("naive")
 class NaiveRewardManager(SampleRewardManager):
     async def run_sample(self, sample: RewardSample) -> dict[str, Any]:

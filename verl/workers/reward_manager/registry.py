@@ -1,0 +1,7 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Public path."""
+
+from verl.experimental.reward_loop.whole_batch import get_reward_manager_cls, register
+
+__all__ = ["get_reward_manager_cls", "register"]
