@@ -82,7 +82,7 @@ def make_batch() -> Callable[..., DataProto]:
             "response_mask": mask[:, prompt_width:],
             "advantages": advantages,
         }
-        return DataProto.from_dict(tensors, meta_info={"temperature": 1.0, **meta})
+        return DataProto.from_dict(tensors, meta_info={"temperature": 1.0} | meta)
 
     return make
 

@@ -248,6 +248,31 @@ def test_restored_weights_are_used_by_the_next_forward_pass(make_engine, make_ba
         assert torch.equal(engine.infer_batch(data, wanted).batch["log_probs"], before)
 
 
+def test_a_batch_without_a_single_response_token_is_a_step_of_nothing(
+    make_engine, make_batch, weighted_nll, weights_of
+):
+    engine, metrics = trained(
+        make_engine, make_batch([(3, 0), (2, 0)], pad_to=(3, 2)), weighted_nll, steps=1, optim={"weight_decay": 0.0}
+    )
+    assert metrics[0]["loss"] == 0 and metrics[0]["grad_norm"] == 0 and metrics[0]["skipped_steps"] == 0
+    before = weights_of(make_engine())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights_of(engine).items())
+
+
+def test_a_temperature_of_zero_is_refused(make_engine, make_batch):
+    engine = make_engine()
+    with engine.eval_mode(), pytest.raises(DataError, match=r"temperature.*above 0"):
+        engine.infer_batch(make_batch(LENGTHS, temperature=0.0), frozenset({"log_probs"}))
+
+
+def test_asking_leaves_the_batch_as_it_was(make_engine, make_batch):
+    engine, data = make_engine(), make_batch(LENGTHS)
+    meta = dict(data.meta_info)
+    with engine.eval_mode():
+        engine.infer_batch(data, frozenset({"log_probs"}))
+    assert data.meta_info == meta
+
+
 def test_a_value_model_gives_one_value_a_token_and_learns(make_engine, make_batch):
     engine, data = make_engine(model_type="value_model"), make_batch(LENGTHS)
     target = torch.rand(len(data), 7) * data.batch["response_mask"]

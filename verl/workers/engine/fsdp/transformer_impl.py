@@ -5,6 +5,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -221,7 +222,7 @@ class FSDPEngine(BaseEngine):
     @torch.no_grad()
     def infer_batch(self, data: DataProto, outputs: frozenset[str]) -> DataProto:
         """`[B, T]` tensors named by `outputs`, in the order of the rows, on the host."""
-        data.meta_info["calculate_entropy"] = "entropy" in outputs
+        data = replace(data, meta_info={**data.meta_info, "calculate_entropy": "entropy" in outputs})
         parts = self.forward_backward_batch(data, None, forward_only=True)
         order = torch.cat([rows for rows, _ in parts]).argsort()
         missing = outputs - set(parts[0][1])
@@ -260,8 +261,13 @@ class FSDPEngine(BaseEngine):
     def forward_step(self, micro: DataProto) -> dict[str, torch.Tensor]:
         """One micro-batch through the model: `[B, T]` for each quantity, zero at columns without a target."""
         packed = self.prepare_model_inputs(micro)
+        temperature = float(micro.meta_info.get("temperature", 1.0))
+        if temperature <= 0:
+            raise DataError(
+                "log-probs of greedy decoding do not exist", where="temperature", got=temperature, expected="above 0"
+            )
         options = ForwardOptions(
-            temperature=float(micro.meta_info.get("temperature", 1.0)),
+            temperature=temperature,
             entropy=bool(micro.meta_info.get("calculate_entropy", False)),
             small_chunks=bool(self.engine_config.get("entropy_from_logits_with_chunking", False)),
             recompute=bool(self.engine_config.get("entropy_checkpointing", False)),
