@@ -18,11 +18,11 @@ NAN = float("nan")
 
 
 class Batch:
-    """Groups of 3, 3, 1 and 2 rows; gaps in masks, an empty row, an unscorable row, equal rewards, garbage outside."""
+    """Groups of 1 to 5 rows; gaps in masks, an empty row, an unscorable row, equal rewards, garbage outside."""
 
     def __init__(self, seed=0):
         rng = np.random.default_rng(seed)
-        self.index = np.array(["a", "b", "a", "c", "b", "d", "a", "b", "d", "e", "e"], dtype=object)
+        self.index = np.array(["a", "b", "a", "c", "b", "d", "a", "b", "d", "e", "e", "a", "a", "b", "b"], dtype=object)
         rows, width = len(self.index), 7
         lengths = rng.integers(3, width + 1, rows)
         lengths[:2] = width
@@ -31,21 +31,24 @@ class Batch:
         mask[2] = False
         # One row alone in its group; a group whose longest row outlives the others.
         mask[5], mask[8] = np.arange(width) < width, np.arange(width) < 3
+        mask[11] = np.arange(width) < 1
         self.mask = mask.astype(np.float64)
         rewards = rng.normal(size=mask.shape) * (rng.random(mask.shape) < 0.4)
-        rewards[9:] = 0.0
-        rewards[9:, 0] = 0.7
+        rewards[9:11] = 0.0
+        rewards[9:11, 0] = 0.7
         rewards[7] = np.where(mask[7], NAN, 0.0)
         garbage = np.where(rng.random(mask.shape) < 0.5, NAN, np.inf)
         self.rewards = np.where(mask, rewards, garbage)
         self.values = np.where(mask, rng.normal(size=mask.shape), garbage)
         self.adv = np.where(mask, rng.normal(size=mask.shape) * (rng.random(mask.shape) < 0.9), garbage)
         self.old = np.where(mask, -rng.gamma(1.0, 1.0, mask.shape), garbage)
-        self.new = np.where(mask, np.minimum(self.old + rng.normal(size=mask.shape) * 0.6, -1e-3), garbage)
-        self.difference = np.where(mask, self.new, 0.0) - np.where(mask, self.old, 0.0)
+        drift = rng.normal(size=mask.shape) * 0.6 + rng.normal(size=(rows, 1)) * 0.4
+        self.new = np.where(mask, np.minimum(np.where(mask, self.old, 0.0) + drift, -1e-3), garbage)
+        self.difference = np.where(mask, np.where(mask, self.new, 0.0) - np.where(mask, self.old, 0.0), garbage)
         self.weights = np.where(mask, rng.uniform(0.2, 2.0, mask.shape), garbage)
         self.sum_pi2 = np.where(mask, rng.uniform(0.05, 0.9, mask.shape), garbage)
-        self.baselines = np.array([0.3, -0.2, 0.1, 0.0, NAN, 0.5, 0.2, 0.0, 1.0, 0.4, 0.1])
+        self.baselines = rng.normal(size=rows)
+        self.baselines[4] = NAN
         self.columns = [rng.normal(size=rows).tolist(), rng.normal(size=rows).tolist()]
         self.columns[1][0] = None
 
@@ -88,6 +91,10 @@ def check_masked(m):
         same(m.masked_mean(values, mask.bool(), -1), [np.mean(row) if row else 0.0 for row in rows])
         fractional = tensor(b.mask * np.linspace(0.2, 1.0, b.mask.shape[1]))
         same(m.masked_mean(values, fractional), np.average(kept, weights=fractional.numpy()[b.mask.astype(bool)]))
+        for function in (m.masked_var, m.masked_whiten):
+            leaf = values.clone().requires_grad_()
+            (function(leaf, mask) * mask).sum().backward()
+            assert torch.isfinite(leaf.grad).all()
     one = torch.tensor([3.0, NAN]), torch.tensor([1, 0])
     same(m.masked_whiten(*one), [3.0, 0.0])
     same(m.masked_var(*one), 0.0)
@@ -115,6 +122,11 @@ def check_suffix_sums(m):
         same(
             m.discounted_suffix_sum(tensor(values), tensor(b.mask), discount),
             ga.returns_to_go(values, b.mask, discount, part),
+        )
+        row = slice(0, 1)
+        same(
+            m.discounted_suffix_sum(tensor(values[row]), tensor(b.mask[row]), discount),
+            ga.returns_to_go(values[row], b.mask[row], discount, part),
         )
         after = np.zeros_like(b.mask)
         for row, keep in enumerate(b.mask):
@@ -148,6 +160,8 @@ def check_groups(m):
     equal = torch.full((3,), 0.1, dtype=torch.float64)
     groups = m.Groups(np.zeros(3, dtype=int), torch.ones(3, dtype=torch.bool))
     assert (groups.mean(equal) == equal).all() and (groups.std(equal) == 0).all()
+    lost = m.Groups(np.array([0, 0, 1]), torch.tensor([True, True, False]))
+    same(lost.mean(tensor([1.0, 2.0, 5.0])), [1.5, 1.5, 0.0])
     assert m.group_ids(np.array([7, 3, 7])).tolist() == [1, 0, 1]
     assert m.group_ids([None, "x", None]).tolist() == [0, 1, 0]
     assert m.Groups(np.zeros(0), torch.zeros(0, dtype=torch.bool)).number == 0
@@ -259,6 +273,8 @@ def check_reinforce(m):
         want, want_returns = ga.remax(b.rewards, b.baselines, b.mask)
         same(got, want)
         same(returns, want_returns)
+    single = m.compute_gpg_outcome_advantage(tensor([[1.0], [0.0]]), torch.ones(2, 1), np.zeros(2))[0]
+    same(single, [[1.0], [-1.0]])
     zero = m.compute_gpg_outcome_advantage(torch.zeros(2, 1), torch.ones(2, 1), np.zeros(2))[0]
     same(zero, np.zeros((2, 1)))
 
@@ -332,6 +348,7 @@ def check_policy_loss(function, golden, mode="seq-mean-token-sum-norm", seeds=3)
     for seed in range(seeds):
         b = Batch(seed)
         weights = b.weights if seed == 0 else None
+        given = None if weights is None else tensor(weights).requires_grad_()
         counts = COUNTS | {"loss_scale_factor": 5} if seed == 1 else {}
         new = tensor(b.new).requires_grad_()
         loss, metrics = function(
@@ -341,14 +358,15 @@ def check_policy_loss(function, golden, mode="seq-mean-token-sum-norm", seeds=3)
             tensor(b.mask),
             loss_agg_mode=mode,
             config=CONFIG | {"global_batch_info": counts},
-            rollout_is_weights=None if weights is None else tensor(weights),
+            rollout_is_weights=given,
         )
         args = b.adv, b.mask, b.new, CONFIG, weights, mode
         want, want_metrics = golden(b.old, b.new, *args, **counts)
         same(loss, want)
         same_metrics(metrics, want_metrics)
         loss.backward()
-        if seed < 2:
+        assert given is None or given.grad is None
+        if seed == 0:
             gradient = numeric_gradient(
                 lambda x, args=args, b=b, counts=counts: golden(b.old, x, *args, **counts)[0], b.new, b.mask
             )
@@ -364,6 +382,10 @@ def check_ppo(m):
         full = {"clip_ratio_low": both, "clip_ratio_high": both, "clip_ratio_c": 3.0}
         loss, _ = m.compute_policy_loss_vanilla(*args, config=config)
         same(loss, gl.ppo(b.old, b.new, b.adv, b.mask, b.new, full)[0])
+    capped = m.compute_policy_loss_vanilla(
+        torch.zeros(1, 1) - 9, torch.zeros(1, 1), -torch.ones(1, 1), torch.ones(1, 1), config={}
+    )
+    same(capped[0], 3.0)
     refused(lambda: m.compute_policy_loss_vanilla(*args, config={"clip_ratio_c": 1.0}))
     found = m.compute_policy_loss(
         *args, cliprange_low=0.2, cliprange_high=0.28, clip_ratio_c=1.9, loss_agg_mode="seq-mean-token-mean"
@@ -383,6 +405,11 @@ def full_range(both):
 def check_sequence(m):
     check_policy_loss(m.compute_policy_loss_gspo, gl.gspo)
     check_policy_loss(m.compute_policy_loss_geo_mean, gl.gmpo)
+    one = torch.ones(1, 1)
+    same(
+        m.compute_policy_loss_geo_mean(-one, -one, one, one, config={}, rollout_is_weights=0 * one)[0],
+        0.0,
+    )
 
 
 def check_trust_region(m):
@@ -395,6 +422,11 @@ def check_trust_region(m):
         )
         same(value, -1 / 3)
         same(metrics["actor/pg_clipfrac"], np.float32(2 / 3))
+    rounded = torch.tensor([[1e-7]])
+    _, metrics = m.compute_policy_loss_dppo_kl(
+        -torch.ones(1, 1), rounded, torch.ones(1, 1), torch.ones(1, 1), config={}
+    )
+    assert metrics["actor/pg_clipfrac"] == 1.0
     # Without a setting of its own the cap is 3, for A < 0 only.
     low, high = torch.full((1, 2), -9.0), torch.full((1, 2), -7.0)
     value, metrics = loss(low, high, torch.tensor([[-1.0, 1.0]]), torch.ones(1, 2), config={})
@@ -421,11 +453,11 @@ def check_covariance(m):
         _, metrics = m.compute_policy_loss_clip_cov(*args, config={"policy_loss": settings})
         np.testing.assert_allclose(metrics["actor/pg_clipfrac"] * total, count, rtol=1e-5)
     defaults = {"clip_cov_lb": 1.0, "clip_cov_ub": 5.0, "kl_cov_ratio": 2e-4, "ppo_kl_coef": 0.1}
-    wide = Batch(1)
+    wide = Batch(0)
     # Advantages wide enough that some covariance lies below 1, between 1 and 5, and above 5.
-    wide.adv = wide.adv * 4
+    wide.adv = wide.adv * 3
     cov = list(gl.covariance(wide.adv, wide.new, wide.mask).values())
-    assert min(cov) < 1 < 5 < max(cov)
+    assert min(cov) < 1 < 5 < max(cov) and any(5 < value < 6 for value in cov)
     args = tensor(wide.old), tensor(wide.new), tensor(wide.adv), tensor(wide.mask)
     config = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "policy_loss": defaults}
     got, _ = m.compute_policy_loss_kl_cov(*args, config={})
@@ -486,8 +518,8 @@ def check_bypass(m):
 def check_registry(m):
     b = Batch(0)
     x = m.prepare(tensor(b.old), tensor(b.new), tensor(b.adv), tensor(b.mask))
-    same(x.log_ratio, b.difference)
-    same(x.ratio, np.exp(b.difference))
+    same(x.log_ratio, np.where(b.mask > 0, b.difference, 0.0))
+    same(x.ratio, np.exp(np.where(b.mask > 0, b.difference, 0.0)))
     same(x.advantages, np.where(b.mask > 0, b.adv, 0.0))
     same(x.log_prob, np.where(b.mask > 0, b.new, 0.0))
     same(x.old_log_prob, np.where(b.mask > 0, b.old, 0.0))
@@ -549,7 +581,6 @@ def check_kl(m):
     b = Batch(0)
     logp, ref = np.where(b.mask > 0, b.new, -1.0), np.where(b.mask > 0, b.old, -2.0)
     logp[0, 0], ref[0, 0], logp[0, 1], ref[0, 1], logp[1, 0], ref[1, 0] = -1.0, -60.0, -60.0, -1.0, -2.5, -0.1
-    full = np.ones_like(logp)
     for name in ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"):
         want = np.vectorize(lambda x, y, name=name: gl.kl(name, x, y), otypes=[float])(logp, ref)
         for suffix in ("", "+"):
@@ -559,10 +590,12 @@ def check_kl(m):
             same(m.kl_penalty_forward(x, tensor(ref), name + suffix), want)
             got.sum().backward()
             slope = "k2" if suffix else name
-            gradient = numeric_gradient(
-                lambda y, slope=slope: sum(gl.kl(slope, y[i, t], ref[i, t]) for i, t in gl.tokens(full)), logp, full
-            )
+            slope = np.vectorize(lambda x, y, name=slope: gl.kl(name, x, y), otypes=[float])
+            gradient = (slope(logp + 1e-6, ref) - slope(logp - 1e-6, ref)) / 2e-6
             np.testing.assert_allclose(x.grad.numpy(), gradient, rtol=1e-5, atol=1e-6)
+    far = torch.tensor([-300.0, 0.0], requires_grad=True)
+    m.kl_penalty(far, torch.tensor([0.0, -300.0]), "k3").sum().backward()
+    assert torch.isfinite(far.grad).all()
     refused(lambda: m.kl_penalty(x, x, "k4"))
     try:
         m.kl_penalty(x, x, "full")
@@ -641,13 +674,15 @@ def check_logits(m):
 
 
 def check_importance(m):
-    for b, level, lower, normalize in itertools.product(batches(), ("token", "sequence"), (None, 0.7), (True, False)):
+    for b, level, cut, normalize in itertools.product(batches(), ("token", "sequence"), (True, False), (True, False)):
         difference = b.difference
-        threshold = 1.4 if lower is None else f"{lower}_1.4"
+        lower, upper = (0.7, 1.4) if level == "token" else (0.1, 5.0)
+        lower = None if cut else lower
+        threshold = upper if cut else f"{lower}_{upper}"
         got, metrics = m.compute_rollout_correction_weights(
             tensor(difference), tensor(b.mask), level, threshold, normalize
         )
-        want, want_metrics = gc.importance(difference, b.mask, level, 1.4, lower, normalize)
+        want, want_metrics = gc.importance(difference, b.mask, level, upper, lower, normalize)
         same(got, want)
         assert set(metrics) == set(want_metrics)
         same_metrics(metrics, want_metrics)
@@ -753,6 +788,9 @@ def check_statistics(m):
     assert m.summarize(values, mask) == (3.0, math.sqrt(7.0), 6.0, 1.0)
     assert m.summarize(values, torch.tensor([1, 0, 0, 0])) == (1.0, 0.0, 1.0, 1.0)
     assert m.summarize(values, torch.zeros(4)) == (0.0, 0.0, 0.0, 0.0)
+    assert m.summarize(values, torch.tensor([1, 1, 0, 0])) == (1.5, math.sqrt(0.5), 2.0, 1.0)
+    assert m.fraction(values > 0.5, torch.tensor([1, 0, 0, 0])) == 1.0
+    same(m.effective_sample_size(tensor([1.0, 3.0]), torch.ones(2)), 4 / 5)
     assert m.fraction(values > 1.5, mask) == np.float32(2 / 3)
     assert m.fraction(values > 1.5, torch.zeros(4)) == 0.0
     same(m.effective_sample_size(tensor([1.0, 1.0, 0.0, 9.0]), torch.tensor([1, 1, 1, 0])), 2 / 3)
@@ -779,6 +817,7 @@ def check_spec(m):
     read = m.read_correction({"rollout_is": "token", "rollout_is_threshold": "3", "rollout_is_batch_normalize": True})
     assert read.importance.upper == 3.0 and read.importance.batch_normalize
     m.parse_rejection("token_k1", "1.0_1.0")
+    assert m.parse_importance("token", 0.5).upper == 0.5
     wrong_is = [("word", 2.0), ("token", None), ("token", "a_b"), ("token", "2_1"), ("token", "1_2_3"), ("token", 0.0)]
     for level, threshold in wrong_is:
         refused(lambda level=level, threshold=threshold: m.parse_importance(level, threshold))

@@ -66,8 +66,7 @@ def _wide(logits: Tensor) -> torch.dtype:
 
 def _by_chunk(logits_KV: Tensor, function: Callable[[Tensor], Tensor], rows: int) -> Tensor:
     wide = _wide(logits_KV)
-    parts = [function(part.to(wide)) for part in logits_KV.split(rows)]
-    return torch.cat(parts) if parts else logits_KV.new_zeros(0, dtype=wide)
+    return torch.cat([function(part.to(wide)) for part in logits_KV.split(rows)])
 
 
 def _saved(ctx: Any) -> tuple[Tensor, ...]:

@@ -105,5 +105,5 @@ def next_valid(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     first_at_or_after = place.flip(-1).cummin(-1).values.flip(-1)
     end = torch.full_like(place[:, :1], length)
     after = torch.cat([first_at_or_after[:, 1:], end], dim=-1)
-    padded = torch.cat([zero_outside(mask_BT, values_BT), torch.zeros_like(values_BT[:, :1])], dim=-1)
+    padded = torch.cat([values_BT, torch.zeros_like(values_BT[:, :1])], dim=-1)
     return padded.gather(-1, after)

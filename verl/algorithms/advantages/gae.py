@@ -29,6 +29,6 @@ def compute_gae_advantage_return(
     """
     mask_BT = score_rows(token_level_rewards, response_mask).mask_BT
     values_BT = zero_outside(response_mask, values)
-    delta_BT = zero_outside(mask_BT, token_level_rewards) + gamma * next_valid(values_BT, mask_BT) - values_BT
+    delta_BT = token_level_rewards + gamma * next_valid(values_BT, mask_BT) - values_BT
     advantages_BT = discounted_suffix_sum(delta_BT, mask_BT, float(gamma * lam))
     return masked_whiten(advantages_BT, mask_BT), advantages_BT + values_BT

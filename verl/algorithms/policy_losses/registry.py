@@ -86,7 +86,7 @@ def finish(
 ) -> Tensor:
     """Weight the loss of each token by its importance weight, if there is one, and aggregate."""
     if rollout_is_weights is not None:
-        loss_BT = loss_BT * zero_outside(mask_BT, rollout_is_weights.detach())
+        loss_BT = loss_BT * rollout_is_weights.detach()
     return agg_loss(loss_BT, mask_BT, loss_agg_mode, **batch_info(config))
 
 

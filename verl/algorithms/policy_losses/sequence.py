@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from verl.algorithms.policy_losses.registry import clip_range, finish, prepare, register_policy_loss, share
-from verl.algorithms.tensor_math import masked_mean, zero_outside
+from verl.algorithms.tensor_math import masked_mean
 
 
 @register_policy_loss("gspo")
@@ -67,8 +67,8 @@ def compute_policy_loss_geo_mean(
     ratio_B = masked_mean(pessimist, x.mask, -1).exp()
     loss_B = -masked_mean(x.advantages, x.mask, -1) * ratio_B
     if rollout_is_weights is not None:
-        log_weight = zero_outside(x.mask, rollout_is_weights.detach()).clamp(min=1e-10).log()
-        loss_B = loss_B * masked_mean(log_weight, x.mask, -1).exp()
+        log_weight_BT = rollout_is_weights.detach().log()
+        loss_B = loss_B * masked_mean(log_weight_BT, x.mask, -1).exp()
     outside = x.log_ratio != clipped
     metrics = {
         "actor/pg_clipfrac": share(outside & (x.advantages > 0), x.mask),

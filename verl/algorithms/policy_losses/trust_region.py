@@ -44,8 +44,8 @@ def compute_policy_loss_dppo_kl(
     """The trust region is `KL(mu || pi) <= delta`, `mu log(mu/pi) + (1-mu) log((1-mu)/(1-pi))`."""
     x = prepare(old_log_prob, log_prob, advantages, response_mask)
     old, new = _probabilities(x)
-    # 1 - p of a certain token: bounded, so that a difference of two infinities cannot arise.
-    rest_old, rest_new = (1 - old).clamp(min=1e-10), (1 - new).clamp(min=1e-10)
+    # Not 0 where the old policy was certain (0 log 0 is NaN), not below where rounding gives the new one exp(1e-7).
+    rest_old, rest_new = (1 - old).clamp(min=1e-10), (1 - new).clamp(min=0)
     divergence = -old * x.log_ratio.detach() + rest_old * (rest_old / rest_new).log()
     return _masked_surrogate(x, divergence, loss_agg_mode, config, rollout_is_weights)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from verl.algorithms.rollout_correction.spec import SAFETY_BOUND
 from verl.algorithms.rollout_correction.statistics import effective_sample_size, summarize
-from verl.algorithms.tensor_math import masked_mean, masked_sum, zero_outside
+from verl.algorithms.tensor_math import masked_mean, masked_sum
 
 PREFIX = "rollout_corr/"
 
@@ -35,7 +35,7 @@ def compute_offpolicy_metrics(
     }
     if rollout_log_prob is None:
         return metrics
-    log_r_BT = zero_outside(response_mask, old_log_prob) - zero_outside(response_mask, rollout_log_prob)
+    log_r_BT = old_log_prob - rollout_log_prob
     bounded_BT = log_r_BT.clamp(-SAFETY_BOUND, SAFETY_BOUND)
     log_r_seq_B = masked_sum(log_r_BT, response_mask, -1).clamp(-SAFETY_BOUND, SAFETY_BOUND)
     rollout_B = masked_mean(rollout_log_prob, response_mask, -1)

@@ -84,7 +84,7 @@ def compute_is_metrics(
     upper = rollout_is_threshold
     lower = 1.0 / upper if rollout_is_threshold_lower is None else rollout_is_threshold_lower
     counted_B = response_mask.sum(-1) > 0
-    unit_mask = counted_B if rollout_is == "sequence" and log_ratio_for_metrics.dim() == 1 else response_mask
+    unit_mask = counted_B if rollout_is == "sequence" else response_mask
     extremes = summarize(log_ratio_for_metrics, unit_mask)
     used = summarize(rollout_is_weights, response_mask)
     seq_used_B = masked_mean(rollout_is_weights, response_mask, -1)
