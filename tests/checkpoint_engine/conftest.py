@@ -202,9 +202,12 @@ class Questions:
         options = {"temperature": 0.0, "max_tokens": tokens, "ignore_eos": True, "logprobs": True, **params}
         return await replica.call("generate", prompt, options, f"q{self._count}")
 
+    def model(self, seed: int) -> Any:
+        return seeded_model(self.model_dir, seed)
+
     def expected(self, seed: int) -> list[int]:
         if seed not in self._known:
-            self._known[seed] = greedy(seeded_model(self.model_dir, seed))
+            self._known[seed] = greedy(self.model(seed))
         return self._known[seed]
 
     async def serves(self, replica: Any, seed: int) -> bool:

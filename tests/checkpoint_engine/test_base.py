@@ -3,6 +3,7 @@
 """The registry of engines, and the engine that hands the stream over in one process."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,22 @@ def test_the_colocated_engine_hands_the_stream_over_without_a_copy() -> None:
 async def exchange_nothing(engine: ColocatedCheckpointEngine) -> None:
     async for _ in engine.receive_weights():
         raise AssertionError("there is nothing to receive")
+
+
+def test_every_key_that_an_error_names_can_be_set() -> None:  # WT07
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    root = Path(base.__file__).parents[1]
+    rooms = ("transport", "checkpoint_engine", "workers/rollout/vllm_rollout")
+    files = [file for room in rooms for file in (root / room).glob("*.py")]
+    keys = {key for file in files for key in re.findall(r"actor_rollout_ref(?:\.\w+)+", file.read_text())}
+    assert len(keys) >= 3
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer")
+    missing = object()
+    unknown = [key for key in keys if OmegaConf.select(config, key, default=missing) is missing]
+    assert not unknown
 
 
 def test_old_homes_of_manager_and_worker_answer() -> None:

@@ -17,6 +17,7 @@ import pytest
 from verl.checkpoint_engine.manager import CheckpointEngineManager
 from verl.errors import ConfigError, PeerLost, TransportError, VerlError
 from verl.transport.checksum import CorruptBytes
+from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +144,42 @@ def test_replicas_without_workers_are_refused_with_what_to_do(world: Any) -> Non
     manager = CheckpointEngineManager(world.config, world.trainer, [])
     with pytest.raises(ConfigError, match="set_standalone_worker_cls"):
         asyncio.run(manager.build_process_group())
+
+
+def test_an_adapter_beside_the_trainer_updates_without_a_manager(
+    world: Any, questions: Any, rollout_section: Any, model_section: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The colocated road: begin, send, pause, apply, resume, from the process that holds the weights."""
+    for name, value in {"RANK": "0", "RAY_LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    adapter = ServerAdapter(rollout_section(), model_section)
+    assert (adapter.replica_rank, adapter.rollout_rank, adapter.local_rank) == (0, 0, 0)
+
+    async def run() -> None:
+        (replica,) = world.replicas
+        await adapter.resume(["weights"])
+        stats = await adapter.update_weights(seeded(questions, 8), global_steps=8)
+        await adapter.resume(["kv_cache"])
+        assert stats["applied"] and stats["medium"] == "shm" and await questions.serves(replica, 8)
+        with pytest.raises(ValueError, match="injected"):
+            await adapter.update_weights(failing(), global_steps=9)
+        assert await questions.serves(replica, 8)
+        await adapter.release()
+        stats = await adapter.update_weights(seeded(questions, 6), global_steps=6, apply=False)
+        assert not stats["applied"] and await questions.serves(replica, 8)
+        await world.update_weights(6)
+
+    asyncio.run(run())
+
+
+def seeded(questions: Any, seed: int) -> Iterator[tuple[str, Any]]:
+    for name, parameter in questions.model(seed).named_parameters():
+        yield name, parameter.detach()
+
+
+def failing() -> Iterator[tuple[str, Any]]:
+    raise ValueError("injected")
+    yield
 
 
 # From here on parts of the world die.

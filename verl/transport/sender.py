@@ -174,8 +174,9 @@ class BucketedWeightSender:
             handle = ArenaHandle(
                 2 * self.capacity, device=device_ipc.export(buffer, kind), probe=pattern, probe_offset=offset
             )
-        except (RuntimeError, VerlError) as error:
-            return str(error)
+        except (RuntimeError, AssertionError, VerlError) as error:
+            # torch asserts where it was built without the device.
+            return f"{type(error).__name__}: {error}"
         await self._offer(handle)
         problems = [receiver.ready.problem for receiver in self._receivers.values() if receiver.ready]
         problem = next(filter(None, problems), None)

@@ -48,7 +48,7 @@ def test_the_adapter_rank_is_the_next_that_vllm_allows(asked: int, allowed: int)
 
 @pytest.mark.parametrize("rank", [0, -1, 513])
 def test_an_impossible_adapter_rank_names_its_key(rank: int) -> None:
-    with pytest.raises(ConfigError, match=r"model\.lora_rank"):
+    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model\.lora_rank"):
         get_vllm_max_lora_rank(rank)
 
 

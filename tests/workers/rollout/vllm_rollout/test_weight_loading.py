@@ -80,10 +80,24 @@ def test_a_fused_layer_needs_all_its_parts() -> None:
 # A real engine
 
 
+def greedy(model: Any) -> list[int]:
+    """Hugging Face's answer to PROMPT."""
+    output = model.generate(
+        input_ids=torch.tensor([PROMPT]),
+        attention_mask=torch.ones(1, len(PROMPT), dtype=torch.long),
+        max_new_tokens=32,
+        min_new_tokens=32,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return output[0, len(PROMPT) :].tolist()
+
+
 class Engine:
     """AsyncLLM with our worker extension, its own event loop, and the model's seeds."""
 
-    def __init__(self, directory: Path, tied: bool) -> None:
+    def __init__(self, directory: Path, tied: bool, seed: int = 0, **options: Any) -> None:
         from transformers import Qwen2Config
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -101,17 +115,17 @@ class Engine:
         self.runner = asyncio.Runner()
         self._answers: dict[int, list[int]] = {}
         self._count = 0
-        self.model(0).save_pretrained(directory)
+        self.dtype = getattr(torch, options.get("dtype", "float32"))
+        self.model(seed).to(self.dtype).save_pretrained(directory)
         arguments = AsyncEngineArgs(
             model=str(directory),
             skip_tokenizer_init=True,
-            dtype="float32",
             max_model_len=256,
             enforce_eager=True,
             worker_extension_cls="verl.workers.rollout.vllm_rollout.utils.vLLMColocateWorkerExtension",
             disable_log_stats=True,
             kv_cache_memory_bytes=64 << 20,
-            distributed_executor_backend="uni",
+            **{"dtype": "float32", "distributed_executor_backend": "uni", **options},
         )
 
         async def start() -> Any:
@@ -136,31 +150,23 @@ class Engine:
         return model
 
     def weights(self, seed: int) -> dict[str, torch.Tensor]:
-        return {name: parameter.detach() for name, parameter in self.model(seed).named_parameters()}
+        return {name: parameter.detach().to(self.dtype) for name, parameter in self.model(seed).named_parameters()}
 
     def expected(self, seed: int) -> list[int]:
         if seed not in self._answers:
-            output = self.model(seed).generate(
-                torch.tensor([PROMPT]),
-                attention_mask=torch.ones(1, len(PROMPT), dtype=torch.long),
-                max_new_tokens=32,
-                min_new_tokens=32,
-                do_sample=False,
-                eos_token_id=None,
-                pad_token_id=0,
-            )
-            self._answers[seed] = output[0, len(PROMPT) :].tolist()
+            self._answers[seed] = greedy(self.model(seed))
         return self._answers[seed]
 
-    def answer(self) -> list[int]:
-        return self.run(self._answer())
+    def answer(self, **options: Any) -> list[int]:
+        return self.run(self._answer(options))
 
-    async def _answer(self) -> list[int]:
+    async def _answer(self, options: dict[str, Any]) -> list[int]:
         from vllm import SamplingParams
 
         self._count += 1
         params = SamplingParams(max_tokens=32, temperature=0, ignore_eos=True, detokenize=False)
-        async for output in self.llm.generate({"prompt_token_ids": PROMPT}, params, request_id=str(self._count)):
+        prompt, request_id = {"prompt_token_ids": PROMPT}, str(self._count)
+        async for output in self.llm.generate(prompt, params, request_id=request_id, **options):
             final = output
         return list(final.outputs[0].token_ids)
 
@@ -373,3 +379,83 @@ def test_the_call_that_recipes_know_receives_and_applies(engine: Engine) -> None
 
     engine.run(both())
     assert engine.answer() == engine.expected(2)
+
+
+# Engines of their own
+
+
+@pytest.fixture
+def start(job_env: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    running: list[Engine] = []
+
+    def begin(**options: Any) -> Engine:
+        for engine in running:
+            engine.shutdown()
+        running[:] = [Engine(tmp_path / f"model{len(list(tmp_path.iterdir()))}", **options)]
+        return running[0]
+
+    yield begin
+    for engine in running:
+        engine.shutdown()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_in_bf16_an_updated_engine_answers_as_one_started_from_the_saved_checkpoint(
+    start: Callable[..., Engine], tied: bool
+) -> None:
+    fresh = {seed: start(tied=tied, seed=seed, dtype="bfloat16").answer() for seed in (1, 2)}
+    assert fresh[1] != fresh[2]
+    engine = start(tied=tied, seed=0, dtype="bfloat16")
+    assert engine.answer() not in fresh.values()
+    for seed in (1, 2):
+        engine.update(seed, seed)
+        assert engine.answer() == fresh[seed]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_each_rank_of_a_tensor_parallel_engine_takes_its_shard(
+    start: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    engine = start(tied=tied, distributed_executor_backend="mp", tensor_parallel_size=2)
+
+    async def push(version: int) -> None:
+        begun = await engine.llm.collective_rpc("verl_begin_weights", args=(version,), kwargs={"deadline_s": 60})
+        assert [item["local_rank"] for item in begun] == [0, 1]
+        weights = engine.weights(version)
+        senders = [BucketedWeightSender(item["handle"], 1, version=version, deadline_s=60) for item in begun]
+        await asyncio.gather(*(sender.async_send_weights(weights.items()) for sender in senders))
+
+    for version in (1, 2):
+        engine.run(push(version))
+        engine.apply(version)
+        assert engine.answer() == engine.expected(version)
+
+
+@pytest.mark.long
+def test_adapters_are_replaced_in_place_and_base_weights_still_sync(start: Callable[..., Engine]) -> None:
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+    from vllm.lora.request import LoRARequest
+
+    engine = start(tied=False, enable_lora=True, max_loras=1, max_lora_rank=8)
+    loaded = {"lora_request": LoRARequest(lora_name="123", lora_int_id=123, lora_path="simon_lora_path")}
+    engine.update(1, seed=1)
+    assert engine.answer() == engine.expected(1)
+    answers = []
+    for version in (2, 3):
+        torch.manual_seed(version)
+        targets = ["q_proj", "v_proj", "o_proj", "up_proj"]
+        config = LoraConfig(r=8, lora_alpha=64, target_modules=targets, init_lora_weights=False)
+        model = get_peft_model(engine.model(1), config)
+        plain = {k: sorted(v) if isinstance(v, set) else getattr(v, "value", v) for k, v in config.to_dict().items()}
+        handle = engine.begin(version, peft_config=plain, base_sync_done=True)
+        sender = BucketedWeightSender(handle, 1, version=version, deadline_s=30)
+        engine.run(sender.async_send_weights(get_peft_model_state_dict(model).items()))
+        engine.apply(version)
+        answers.append(engine.answer(**loaded))
+        assert answers[-1] == greedy(model), "the adapter's answer"
+        assert engine.answer() == engine.expected(1), "without the adapter the base answers"
+    assert answers[0] != answers[1]

@@ -54,12 +54,20 @@ def set_death_signal() -> None:
 def get_vllm_max_lora_rank(lora_rank: int) -> int:
     """The smallest adapter rank that vLLM allows and that holds `lora_rank`."""
     if lora_rank <= 0:
-        raise ConfigError("the adapter rank must be positive", where="model.lora_rank", got=lora_rank, expected="> 0")
+        raise ConfigError(
+            "the adapter rank must be positive",
+            where="actor_rollout_ref.model.lora_rank",
+            got=lora_rank,
+            expected="> 0",
+        )
     for allowed in _allowed_lora_ranks():
         if lora_rank <= allowed:
             return allowed
     raise ConfigError(
-        "vLLM has no adapter rank that large", where="model.lora_rank", got=lora_rank, expected=f"<= {allowed}"
+        "vLLM has no adapter rank that large",
+        where="actor_rollout_ref.model.lora_rank",
+        got=lora_rank,
+        expected=f"<= {allowed}",
     )
 
 
@@ -155,7 +163,8 @@ class vLLMOmniColocateWorkerExtension(vLLMColocateWorkerExtension):
     def verl_begin_weights(self, version: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if kwargs.get("peft_config"):
             raise UnsupportedError(
-                "adapters cannot be sent to vLLM-Omni", remedy="set model.lora.merge=True to send merged weights"
+                "adapters cannot be sent to vLLM-Omni",
+                remedy="set actor_rollout_ref.model.lora.merge=True to send merged weights",
             )
         return super().verl_begin_weights(version, *args, **kwargs)
 

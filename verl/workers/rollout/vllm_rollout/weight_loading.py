@@ -173,12 +173,18 @@ def _aliases(module: nn.Module) -> dict[str, str]:
 
 
 def _require(loaded: set[str], expected: set[str], aliases: dict[str, str]) -> None:
-    present = loaded | {aliases[name] for name in loaded if name in aliases}
+    present = {_plain_name(name) for name in loaded | {aliases[name] for name in loaded if name in aliases}}
+    wanted = {_plain_name(name) for name in expected if ".lora_" not in name}
     # Scales and the like belong to the engine's own quantisation, which has no counterpart in the trainer.
-    missing = sorted(name for name in expected - present if not name.endswith(("_scale", "_zero_point")))
+    missing = sorted(name for name in wanted - present if not name.endswith(("_scale", "_zero_point")))
     if missing:
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise TransportError("parameters of the model were not sent", got=f"{len(loaded)} tensors", expected=shown)
+
+
+def _plain_name(name: str) -> str:
+    """The name without the level that an adapter-enabled engine puts around its layers."""
+    return name.replace(".base_layer.", ".")
 
 
 def checkpoint_bytes(model: nn.Module) -> int:
