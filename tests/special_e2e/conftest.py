@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.special_e2e.job import Job
+from tests.special_e2e.job import SYNCHRONOUS, Job
 
 REWARD = '''"""Share of digits among the characters of an answer, so that an untrained model has something to climb."""
 
@@ -49,6 +49,7 @@ def launch(digits_task: list[str], tiny_model_dir: Path, tmp_path: Path) -> Iter
 
     def start(*overrides: str, out: Path | None = None) -> Job:
         small = [
+            "--config-name=quickstart",
             f"actor_rollout_ref.model.path={tiny_model_dir}",
             "actor_rollout_ref.actor.ppo_mini_batch_size=8",
             "actor_rollout_ref.rollout.n=8",
@@ -61,6 +62,41 @@ def launch(digits_task: list[str], tiny_model_dir: Path, tmp_path: Path) -> Iter
         jobs.append(Job(out or tmp_path / "run", [*small, *digits_task, *overrides], tmp_path))
         return jobs[-1]
 
+    def start_synchronous(*overrides: str) -> Job:
+        small = [
+            f"actor_rollout_ref.model.path={tiny_model_dir}",
+            "data.train_batch_size=8",
+            "data.max_prompt_length=8",
+            "data.max_response_length=4",
+            "data.dataloader_num_workers=0",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+            "actor_rollout_ref.actor.use_dynamic_bsz=True",
+            "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1024",
+            "actor_rollout_ref.actor.optim.lr=2e-3",
+            "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+            "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
+            "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=1024",
+            "actor_rollout_ref.rollout.name=vllm",
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+            "actor_rollout_ref.rollout.n=8",
+            "actor_rollout_ref.rollout.dtype=float32",
+            "actor_rollout_ref.rollout.enforce_eager=True",
+            "actor_rollout_ref.rollout.max_model_len=16",
+            "actor_rollout_ref.rollout.max_num_batched_tokens=1024",
+            "actor_rollout_ref.rollout.enable_chunked_prefill=False",
+            "actor_rollout_ref.rollout.agent.num_workers=1",
+            "reward.num_workers=1",
+            "algorithm.adv_estimator=grpo",
+            "trainer.n_gpus_per_node=1",
+            "trainer.logger=[console]",
+            "trainer.val_before_train=False",
+            "trainer.test_freq=-1",
+            "trainer.save_freq=-1",
+        ]
+        jobs.append(Job(tmp_path / "run", [*small, *digits_task, *overrides], tmp_path, module=SYNCHRONOUS))
+        return jobs[-1]
+
+    start.synchronous = start_synchronous
     yield start
     for job in jobs:
         job.end()

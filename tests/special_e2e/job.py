@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
+SYNCHRONOUS = "verl.trainer.main_ppo"
 TAG = "VERL_TEST_TAG"
 # A slow two-core machine needs about a minute for the whole stack; a stuck one is found by this.
 START_S = 240.0
@@ -22,9 +24,9 @@ END_S = 120.0
 
 
 class Job:
-    """One `fully_async_main` with a tag in its environment, which every process below it inherits."""
+    """One run of a front door with a tag in its environment, which every process below it inherits."""
 
-    def __init__(self, out: Path, overrides: list[str], cwd: Path) -> None:
+    def __init__(self, out: Path, overrides: list[str], cwd: Path, module: str = FULLY_ASYNC) -> None:
         self.out = out
         self.tag = uuid.uuid4().hex
         self.log = cwd / f"job-{self.tag[:6]}.log"

@@ -27,18 +27,29 @@ def trained_uids(out: Path) -> Counter[str]:
     return uids
 
 
+def assert_reward_rises(job: Job, steps: int) -> None:
+    """The gain from the first five to the last five updates is at least four standard errors."""
+    rewards = [record["data"]["critic/score/mean"] for record in job.metrics() if "critic/score/mean" in record["data"]]
+    assert len(rewards) == steps
+    first, last = np.array(rewards[:5]), np.array(rewards[-5:])
+    error = np.sqrt(first.var(ddof=1) / 5 + last.var(ddof=1) / 5)
+    assert last.mean() - first.mean() >= 4 * error, (first, last)
+
+
+def test_the_synchronous_trainer_learns_on_the_same_loop(launch: Callable[..., Job]) -> None:
+    job = launch.synchronous("trainer.total_training_steps=30")
+    assert job.wait(400) == 0, job.text()[-3000:]
+    assert_reward_rises(job, steps=30)
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+
 def test_the_reward_rises_and_everything_is_where_it_should_be(launch: Callable[..., Job]) -> None:
     job = launch("rollout.total_rollout_steps=240", "trainer.test_freq=15", "trainer.save_freq=15")
     job.until_version(2)
     assert len(job.loaded_torch()) <= MAX_TORCH_PROCESSES, job.loaded_torch()
     assert job.wait(300) == 0, job.text()[-3000:]
 
-    rewards = [record["data"]["critic/score/mean"] for record in job.metrics() if "critic/score/mean" in record["data"]]
-    assert len(rewards) == 30
-    first, last = np.array(rewards[:5]), np.array(rewards[-5:])
-    error = np.sqrt(first.var(ddof=1) / 5 + last.var(ddof=1) / 5)
-    assert last.mean() - first.mean() >= 4 * error, (first, last)
-
+    assert_reward_rises(job, steps=30)
     last_record = next(record["data"] for record in reversed(job.metrics()) if "actor/pg_loss" in record["data"])
     for name in (
         "actor/grad_norm",

@@ -41,6 +41,7 @@ from verl.trainer.ppo.validation import validate
 from verl.utils.dataset.loader import make_train_loader, make_val_loader
 from verl.utils.dataset.rl_dataset import create_rl_dataset
 from verl.utils.trace import set_up_trace
+from verl.waits import current_waits
 from verl.workers.rollout.llm_server import LLMServerManager
 
 __all__ = [
@@ -197,6 +198,7 @@ class RayPPOTrainer:
         )
         try:
             await self.loop.run()
+            self.global_steps = self.publisher.version
         finally:
             await asyncio.to_thread(self.tracking.close)
         return self.recorder.latest
@@ -247,6 +249,29 @@ class RayPPOTrainer:
         if generations:
             self.tracking.log_generations(generations, version)
         return metrics
+
+    # -- observation ---------------------------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Finish the step in progress, save, and end; may be called from another thread."""
+        if self.loop is not None:
+            self._runner.get_loop().call_soon_threadsafe(self.loop.stop.set)
+
+    def status(self) -> dict[str, Any]:
+        """For the progress line."""
+        if self.loop is None:
+            return {"phase": "loading models and servers"}
+        metrics = self.recorder.latest
+        waits = current_waits()
+        return {
+            "step": self.loop.current_step,
+            "total_steps": self.total_training_steps,
+            "policy_version": self.publisher.version,
+            "reward": metrics.get("critic/score/mean"),
+            "accuracy": next((value for name, value in metrics.items() if name.startswith("val-core/")), None),
+            "tokens_per_s": metrics.get("perf/throughput"),
+            "waiting_for": waits[0].describe() if waits else None,
+        }
 
     # -- checkpoint ------------------------------------------------------------------------------------------------
 
