@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Typed profiler configurations under the path that `_target_` names."""
+"""Old path of the profiler's configuration, which lives in `verl.config.profiler`."""
 
 from verl.config.profiler import (
     NPUToolConfig,
