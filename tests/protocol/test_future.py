@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Futures: nothing is fetched before it is asked for, and shares agree with the whole."""
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 import torch
 
-from verl.errors import DataError
+from verl.errors import WaitTimeout
 from verl.protocol import DataProto, DataProtoFuture
+from verl.protocol import future as future_module
 
 
 class Mailbox:
@@ -43,6 +45,15 @@ def test_chunks_of_chunks_are_shares_of_the_share() -> None:
     assert [third.get().batch["x"].tolist() for third in thirds] == [[4], [5], [6]]
 
 
-def test_a_future_that_cannot_fetch_says_so() -> None:
-    with pytest.raises(DataError, match="does not know how to fetch"):
-        DataProtoFuture.concat(["a"]).get()
+def test_plain_futures_and_whatever_makes_one_need_no_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready: Future = Future()
+    ready.set_result(part(1, 2))
+
+    class Reference:
+        def future(self) -> Future:
+            return ready
+
+    assert DataProtoFuture.concat([ready, Reference()]).get().batch["x"].tolist() == [1, 2, 1, 2]
+    monkeypatch.setattr(future_module, "DEFAULT_DEADLINE_S", 0.05)
+    with pytest.raises(WaitTimeout, match=r"no value from <Future .*pending>"):
+        DataProtoFuture.concat([Future()]).get()

@@ -2,21 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`DataProtoFuture`: the answer of a worker group that is still being computed; knows no Ray."""
 
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from verl.errors import DataError
 from verl.protocol.data_proto import DataProto
+from verl.waits import expired
+
+DEFAULT_DEADLINE_S = 600.0
 
 
 @dataclass
 class DataProtoFuture:
     """Handles of the parts, and how to make one batch of them.
 
-    `fetch` turns the list of handles into the list of parts (with its own deadline); `collect_fn` joins the parts;
-    `dispatch_fn`, where set, picks this future's share of the joined batch.
+    `fetch` turns the list of handles into the list of parts, with a deadline and names of its own; `collect_fn` joins
+    the parts; `dispatch_fn`, where set, picks this future's share of the joined batch.
     """
 
     collect_fn: Callable[[list[Any]], Any]
@@ -38,10 +42,23 @@ class DataProtoFuture:
 
     def get(self) -> Any:
         """Wait for the parts and return the value."""
-        if self.fetch is None:
-            raise DataError("this future does not know how to fetch its parts", remedy="pass `fetch`")
-        value = self.collect_fn(self.fetch(self.futures))
+        value = self.collect_fn((self.fetch or _results)(self.futures))
         return value if self.dispatch_fn is None else self.dispatch_fn(value)
+
+
+def _results(handles: list[Any]) -> list[Any]:
+    """Values of handles as they come: `concurrent.futures.Future`, or a Ray reference, which makes one."""
+    end_s = time.monotonic() + DEFAULT_DEADLINE_S
+    values = []
+    for handle in handles:
+        future = handle if isinstance(handle, Future) else handle.future()
+        try:
+            values.append(future.result(timeout=max(0.0, end_s - time.monotonic())))
+        except TimeoutError as error:
+            if future.done():
+                raise
+            raise expired("value", repr(handle), DEFAULT_DEADLINE_S) from error
+    return values
 
 
 def _share(first: Callable[[Any], Any] | None, part: int, chunks: int, value: Any) -> Any:

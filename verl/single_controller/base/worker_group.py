@@ -42,15 +42,16 @@ _UNREGISTERED = {"dispatch_mode": Dispatch.ONE_TO_ALL, "execute_mode": Execute.A
 
 @dataclass(frozen=True)
 class Peer:
-    """Who a call went to."""
+    """Who a call went to; where its process runs is known once it has said so."""
 
     role: str
     rank: int
-    pid: int
-    node: str
+    pid: int | None = None
+    node: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.role} rank {self.rank} (pid {self.pid} on {self.node})"
+        place = "" if self.pid is None else f" (pid {self.pid} on {self.node})"
+        return f"{self.role} rank {self.rank}{place}"
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,16 @@ class WorkerGroup(ABC):
         return list(self._modes)
 
     def _call_registered(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        handles, finish = self._dispatch(method_name, args, kwargs)
         if not self._modes[method_name]["blocking"]:
-            return self._start(method_name, args, kwargs)
-        return self.call(method_name, *args, **kwargs)
+            return finish(handles)
+        return finish(self._wait(handles, method_name, self.deadline_s))
 
     def call(self, method_name: str, *args: Any, deadline_s: float | None = None, **kwargs: Any) -> Any:
-        """Dispatch, wait and collect; methods that are not decorated get the same arguments on every rank."""
+        """Dispatch, wait and collect; methods that are not decorated get the same arguments on every rank.
+
+        `deadline_s` is this wait's own and does not reach the method.
+        """
         handles, finish = self._dispatch(method_name, args, kwargs)
         return finish(self._wait(handles, method_name, deadline_s or self.deadline_s))
 
@@ -161,10 +166,6 @@ class WorkerGroup(ABC):
         # Serialising the arguments of a large batch takes milliseconds that the loop should not lose.
         handles, finish = await asyncio.to_thread(self._dispatch, method_name, args, kwargs)
         return finish(await self._wait_async(handles, method_name, deadline_s or self.deadline_s))
-
-    def _start(self, method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        handles, finish = self._dispatch(method_name, args, kwargs)
-        return finish(handles)
 
     def _mode_of(self, method_name: str) -> dict[str, Any]:
         return self._modes.get(method_name, _UNREGISTERED)

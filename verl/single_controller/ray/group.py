@@ -3,7 +3,7 @@
 """`RayWorkerGroup`: one Ray actor per rank, placed in a resource pool, with a common rendezvous."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from ray.core.generated.gcs_pb2 import ActorTableData
 from ray.util.placement_group import PlacementGroup
 
 from verl.errors import ConfigError
+from verl.protocol import DataProto
 from verl.single_controller.base.worker_group import Peer, RankCall, WorkerGroup
 from verl.single_controller.ray import capacity
 from verl.single_controller.ray.actor_class import RayClassWithInitArgs, slot_options
@@ -44,8 +45,10 @@ class RayWorkerGroup(WorkerGroup):
         ray_wait_register_center_timeout: float = 300,
         *,
         device_name: str | None = None,
-        worker_env: dict[str, str] | None = None,
+        worker_env: Mapping[str, str] | None = None,
         master_port_range: Sequence[int] | None = None,
+        profile_steps: Sequence[int] | None = None,
+        worker_nsight_options: Mapping[str, Any] | None = None,
         deadline_s: float | None = None,
         role: str | None = None,
     ) -> None:
@@ -63,7 +66,11 @@ class RayWorkerGroup(WorkerGroup):
             self._adopt(worker_handles)
         elif resource_pool is not None and ray_cls_with_init is not None:
             ports = None if not master_port_range else (int(master_port_range[0]), int(master_port_range[-1]))
-            self._launch(bin_pack, _checked_env(worker_env), ports)
+            runtime_env = {"env_vars": _checked_env(worker_env)} if worker_env else {}
+            if profile_steps and worker_nsight_options:
+                # Ray starts each process under nsys; which steps it records the worker's profiler says.
+                runtime_env["nsight"] = dict(worker_nsight_options)
+            self._launch(bin_pack, runtime_env, ports)
         else:
             raise ConfigError("a worker group needs a resource pool and a worker class, or workers that exist")
         if worker_cls is not None:
@@ -76,7 +83,7 @@ class RayWorkerGroup(WorkerGroup):
         self._workers = list(handles)
         self._know({worker: None for worker in self._workers})
 
-    def _launch(self, bin_pack: bool, worker_env: dict[str, str], ports: tuple[int, int] | None) -> None:
+    def _launch(self, bin_pack: bool, runtime_env: dict[str, Any], ports: tuple[int, int] | None) -> None:
         slots = self._slots("STRICT_PACK" if bin_pack else "PACK")
         cls, pool = self.ray_cls_with_init, self.resource_pool
         share = 1 / pool.max_colocate_count
@@ -84,8 +91,8 @@ class RayWorkerGroup(WorkerGroup):
         for rank, (group, bundle_index) in enumerate(slots):
             name = f"{self.name_prefix}{cls.worker_cls.__name__}_{rank}_{uuid.uuid4().hex[:6]}"
             options = slot_options(group, bundle_index) | {"num_cpus": _cpu_share(group, share), "name": name}
-            if worker_env:
-                options["runtime_env"] = {"env_vars": worker_env}
+            if runtime_env:
+                options["runtime_env"] = runtime_env
             if self.detached:
                 options["lifetime"] = "detached"
             self._workers.append(cls.launch(options, device, share))
@@ -139,8 +146,8 @@ class RayWorkerGroup(WorkerGroup):
     def _know(self, seats: dict[Any, Seat | None]) -> None:
         peers = {}
         for rank, (worker, seat) in enumerate(seats.items()):
-            pid, node = (seat.pid, f"{seat.hostname} {seat.address}") if seat else (0, "a node not known yet")
-            peers[worker._actor_id.hex()] = Peer(self.role, rank, pid, node)
+            place = (seat.pid, f"{seat.hostname} {seat.address}") if seat else ()
+            peers[worker._actor_id.hex()] = Peer(self.role, rank, *place)
         self._waiter = Waiter(peers, self.deadline_s)
 
     # ---- calls --------------------------------------------------------------------------------------------------
@@ -238,11 +245,11 @@ def _role_name(worker_cls: type | None, name_prefix: str | None) -> str:
     return worker_cls.__name__ if worker_cls is not None else "worker"
 
 
-def _checked_env(worker_env: dict[str, str] | None) -> dict[str, str]:
-    clash = sorted(PROTECTED_ENV & set(worker_env or ()))
+def _checked_env(worker_env: Mapping[str, str]) -> dict[str, str]:
+    clash = sorted(PROTECTED_ENV & set(worker_env))
     if clash:
         raise ConfigError("the worker group sets these variables itself", where="worker_env", got=clash)
-    return dict(worker_env or {})
+    return dict(worker_env)
 
 
 def _cpu_share(group: PlacementGroup, share: float) -> float:
@@ -256,7 +263,7 @@ def _put_shared(calls: Sequence[RankCall]) -> dict[int, ray.ObjectRef]:
     values: dict[int, Any] = {}
     for call in calls:
         for value in (*call.args, *call.kwargs.values()):
-            if hasattr(value, "non_tensor_batch"):
+            if isinstance(value, DataProto):
                 counts[id(value)] = counts.get(id(value), 0) + 1
                 values[id(value)] = value
     return {key: ray.put(values[key]) for key, count in counts.items() if count > 1}

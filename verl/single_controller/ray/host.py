@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from verl.platform import current_platform
 from verl.utils.net_utils import get_free_port
 from verl.utils.ray_utils import ray_noset_visible_devices
 
@@ -50,6 +51,8 @@ def hosted(worker_cls: type) -> type:
         def verl_start(self, env: dict[str, str], device_resource: str | None) -> None:
             """Take over the rank's environment and build the worker."""
             os.environ.update(env)
+            for name, value in current_platform().worker_env().items():
+                os.environ.setdefault(name, value)
             own_devices = ray.get_runtime_context().get_accelerator_ids().get(device_resource or "", [])
             if own_devices and ray_noset_visible_devices():
                 # Ray left the mask alone: all devices of the node are visible, and this one is ours.

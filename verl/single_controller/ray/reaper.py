@@ -54,7 +54,7 @@ def clean_up(temp_dir: Path, log_dir: Path | None) -> None:
 
 def holders(directory: Path) -> Iterator[int]:
     """Processes of this user, other than this one, that hold a file below `directory` open for writing."""
-    prefix = f"{directory}/"
+    prefix = f"{os.path.realpath(directory)}/"
     for entry in os.scandir("/proc") if os.path.isdir("/proc") else ():
         if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds(entry.path, prefix):
             yield int(entry.name)
@@ -92,7 +92,7 @@ def _keep_logs(temp_dir: Path, log_dir: Path | None) -> None:
         return
     source = Path(os.path.realpath(log_dir))
     log_dir.unlink()
-    if source.is_dir() and temp_dir in source.parents:
+    if source.is_dir() and Path(os.path.realpath(temp_dir)) in source.parents:
         shutil.copytree(source, log_dir, dirs_exist_ok=True)
 
 

@@ -86,7 +86,7 @@ class Waiter:
         return str(self.peers.get(actor_id, f"actor {actor_id[:12]}"))
 
     def _names(self, refs: Sequence[ray.ObjectRef]) -> str:
-        names = [self.name(ref) for ref in refs]
+        names = list(dict.fromkeys(self.name(ref) for ref in refs))
         return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
