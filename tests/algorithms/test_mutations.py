@@ -22,7 +22,7 @@ EQUIVALENT = {
     "constant: 1 in if discount == 1:": "the general road gives the same sum",
     "constant: 1 in padded = torch.cat": "a second column of zeros is never read",
     "constant: 1 in rows.scatter_add_": "a longer source is allowed",
-    "constant: 0.0 in slope = torch.where": "multiplied by a probability of 0",
+    "constant: 1 in rows = max(1, CHUNK_ELEMENTS": "how many rows go into a chunk changes no result",
     "constant: 1.0 in weights = setting(config": "equal weights vanish in the whitening",
     "constant: 0.0 in weight * normalize_in_group": "rows that take no part are not read",
     "constant: 0.0 in others_end_B": "every row that counts ends at 1 or later",

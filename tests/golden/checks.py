@@ -631,7 +631,7 @@ def check_logits(m):
     upstream = torch.randn(5, 3, dtype=torch.float64)
     onehot = np.eye(7)[labels.numpy()]
     for chunk in (2, 4096):
-        m.CHUNK_ROWS = chunk
+        m.CHUNK_ELEMENTS = chunk * 7
         same(m.logprobs_from_logits(logits, labels, False), chosen)
         same(m.logprobs_from_logits_naive(logits, labels), chosen)
         same(m.entropy_from_logits(logits), entropy)

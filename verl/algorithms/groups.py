@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from verl.algorithms.tensor_math import divide, masked_sum, zero_outside
+from verl.algorithms.tensor_math import divide, zero_outside
 from verl.errors import DataError
 
 
@@ -31,7 +31,7 @@ class Scored(NamedTuple):
 def score_rows(token_level_rewards: Tensor, response_mask: Tensor) -> Scored:
     """Sum the rewards of each trajectory's policy tokens; a reward on a token outside the mask does not count."""
     mask_BT = response_mask.bool()
-    score_B = masked_sum(token_level_rewards.double(), mask_BT, -1)
+    score_B = zero_outside(mask_BT, token_level_rewards).sum(-1, dtype=torch.float64)
     valid_B = mask_BT.any(-1) & torch.isfinite(score_B)
     return Scored(zero_outside(valid_B, score_B), valid_B, mask_BT & valid_B.unsqueeze(-1))
 

@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from verl.errors import ConfigError
 
-# 2048 rows of a 150k vocabulary are 1.2 GB in float32: small beside a model, large enough to fill a device.
-CHUNK_ROWS = 2048
+# 64 MB in float32 for each scratch tensor: small beside the logits, large enough to fill a device.
+CHUNK_ELEMENTS = 2**24
 
 
 def gather_from_labels(data: Tensor, label: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ def entropy_from_logits(logits: Tensor) -> Tensor:
     return entropy_from_logits_with_chunking(logits)
 
 
-def entropy_from_logits_with_chunking(logits: Tensor, chunk_size: int = CHUNK_ROWS) -> Tensor:
-    """Entropy with `chunk_size` rows of scratch memory: [..., V] -> [...]."""
+def entropy_from_logits_with_chunking(logits: Tensor, chunk_size: int = 2048) -> Tensor:
+    """Entropy with at most `chunk_size` rows of scratch memory (fewer for a large vocabulary): [..., V] -> [...]."""
     return _Entropy.apply(logits.reshape(-1, logits.shape[-1]), chunk_size).view(logits.shape[:-1])
 
 
@@ -57,16 +57,24 @@ def calculate_sum_pi_squared_from_logits(logits: Tensor) -> Tensor:
     def collision(rows: Tensor) -> Tensor:
         return torch.exp(torch.logsumexp(2 * rows, -1) - 2 * torch.logsumexp(rows, -1))
 
-    return _by_chunk(logits.reshape(-1, logits.shape[-1]), collision, CHUNK_ROWS).view(logits.shape[:-1])
+    return _by_chunk(logits.reshape(-1, logits.shape[-1]), collision).view(logits.shape[:-1])
 
 
 def _wide(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
-def _by_chunk(logits_KV: Tensor, function: Callable[[Tensor], Tensor], rows: int) -> Tensor:
-    wide = _wide(logits_KV)
-    return torch.cat([function(part.to(wide)) for part in logits_KV.split(rows)])
+def _chunks(logits_KV: Tensor, most: int | None = None) -> list[slice]:
+    rows = max(1, CHUNK_ELEMENTS // logits_KV.shape[-1])
+    rows = rows if most is None else min(rows, most)
+    return [slice(start, start + rows) for start in range(0, len(logits_KV), rows)]
+
+
+def _by_chunk(logits_KV: Tensor, function: Callable[[Tensor], Tensor], most: int | None = None) -> Tensor:
+    found_K = torch.empty(len(logits_KV), dtype=_wide(logits_KV), device=logits_KV.device)
+    for part in _chunks(logits_KV, most):
+        found_K[part] = function(logits_KV[part].to(found_K.dtype))
+    return found_K
 
 
 def _saved(ctx: Any) -> tuple[Tensor, ...]:
@@ -82,7 +90,7 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
 class _LogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_KV: Tensor, labels_K: Tensor, in_place: bool) -> Tensor:
-        lse_K = _by_chunk(logits_KV, lambda rows: torch.logsumexp(rows, -1), CHUNK_ROWS)
+        lse_K = _by_chunk(logits_KV, lambda rows: torch.logsumexp(rows, -1))
         ctx.save_for_backward(logits_KV, labels_K, lse_K)
         ctx.in_place = in_place
         return gather_from_labels(logits_KV, labels_K).to(lse_K.dtype) - lse_K
@@ -92,20 +100,19 @@ class _LogProb(torch.autograd.Function):
     def backward(ctx: Any, grad_K: Tensor) -> tuple[Tensor, None, None]:
         logits_KV, labels_K, lse_K = _saved(ctx)
         gradient_KV = logits_KV if ctx.in_place else torch.empty_like(logits_KV)
-        for start in range(0, len(logits_KV), CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            rows = torch.exp(logits_KV[part].to(lse_K.dtype) - lse_K[part, None]).neg_()
+        for part in _chunks(logits_KV):
+            rows = (logits_KV[part].to(lse_K.dtype) - lse_K[part, None]).exp_().neg_()
             rows.scatter_add_(-1, labels_K[part, None], torch.ones_like(rows[:, :1]))
-            gradient_KV[part] = (rows * grad_K[part, None]).to(gradient_KV.dtype)
+            gradient_KV[part] = rows.mul_(grad_K[part, None])
         return gradient_KV, None, None
 
 
 class _Entropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_KV: Tensor, rows: int) -> Tensor:
-        entropy_K = _by_chunk(logits_KV, _entropy, rows)
+    def forward(ctx: Any, logits_KV: Tensor, most: int) -> Tensor:
+        entropy_K = _by_chunk(logits_KV, _entropy, most)
         ctx.save_for_backward(logits_KV, entropy_K)
-        ctx.rows = rows
+        ctx.most = most
         return entropy_K
 
     @staticmethod
@@ -113,15 +120,17 @@ class _Entropy(torch.autograd.Function):
     def backward(ctx: Any, grad_K: Tensor) -> tuple[Tensor, None]:
         logits_KV, entropy_K = _saved(ctx)
         gradient_KV = torch.empty_like(logits_KV)
-        for start in range(0, len(logits_KV), ctx.rows):
-            part = slice(start, start + ctx.rows)
+        for part in _chunks(logits_KV, ctx.most):
             log_prob = logits_KV[part].to(entropy_K.dtype).log_softmax(-1)
-            slope = torch.where(log_prob == -torch.inf, 0.0, log_prob + entropy_K[part, None])
-            gradient_KV[part] = (-log_prob.exp() * slope * grad_K[part, None]).to(gradient_KV.dtype)
+            prob = log_prob.exp()
+            # A forbidden token has p log p = 0, not 0 * -inf.
+            slope = log_prob.add_(entropy_K[part, None]).clamp_(min=torch.finfo(log_prob.dtype).min)
+            gradient_KV[part] = slope.mul_(prob).mul_(-grad_K[part, None])
         return gradient_KV, None
 
 
 def _entropy(rows: Tensor) -> Tensor:
     log_prob = rows.log_softmax(-1)
+    prob = log_prob.exp()
     # A forbidden token (logit -inf) has p log p = 0, not 0 * -inf.
-    return -torch.where(log_prob == -torch.inf, 0.0, log_prob.exp() * log_prob).sum(-1)
+    return -log_prob.clamp_(min=torch.finfo(log_prob.dtype).min).mul_(prob).sum(-1)
