@@ -114,6 +114,18 @@ def test_a_group_travels_in_one_call_and_survives_an_update(
     assert balancer.in_flight() == {replica.server_id: 0}
 
 
+def test_short_answers_of_a_group_do_not_wait_for_the_long_one(make_client: Any) -> None:
+    lengths = [128, 2, 128, 1]
+    requests = [(f"g{i}", PROMPT, {"ignore_eos": True, "max_tokens": length}) for i, length in enumerate(lengths)]
+
+    async def scenario() -> list[int]:
+        return [index async for index, _ in make_client().stream_group(requests)]
+
+    order = asyncio.run(scenario())
+    assert sorted(order) == [0, 1, 2, 3]
+    assert set(order[:2]) == {1, 3}
+
+
 def test_counts_are_balanced_after_errors_deadlines_and_cancellation(
     replica: Any, make_client: Any, balancer: GlobalRequestLoadBalancer
 ) -> None:  # RS10

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -129,3 +130,4 @@ class Ledger(RuleBasedStateMachine):
 
 
 TestLedger = Ledger.TestCase
+TestLedger.settings = settings(deadline=None, max_examples=50)

@@ -4,9 +4,10 @@
 
 import asyncio
 import copy
+from collections.abc import AsyncIterator
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.workers.rollout.partial import PartialAnswer, finish
@@ -20,9 +21,12 @@ class ScriptedServer:
         self.outputs = list(outputs)
         self.asked: list[tuple[list[int], dict[str, Any]]] = []
 
-    async def __call__(self, indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]) -> list[TokenOutput]:
+    async def __call__(
+        self, indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]
+    ) -> AsyncIterator[tuple[int, TokenOutput]]:
         self.asked += copy.deepcopy(requests)
-        return [self.outputs.pop(0) for _ in requests]
+        for position in range(len(requests)):
+            yield position, self.outputs.pop(0)
 
 
 def piece(tokens: list[int], stop_reason: str, version: int, log_probs: list[float] | None = None) -> TokenOutput:
@@ -30,8 +34,16 @@ def piece(tokens: list[int], stop_reason: str, version: int, log_probs: list[flo
 
 
 def run(server: ScriptedServer, answer: PartialAnswer) -> TokenOutput:
-    (output,) = asyncio.run(finish([answer], server))
+    (output,) = whole([answer], server)
     return output
+
+
+def whole(answers: list[PartialAnswer], server: Any) -> list[TokenOutput]:
+    async def collect() -> dict[int, TokenOutput]:
+        return {index: output async for index, output in finish(answers, server)}
+
+    outputs = asyncio.run(collect())
+    return [outputs[index] for index in range(len(answers))]
 
 
 def test_an_aborted_answer_is_continued_with_the_tokens_it_has() -> None:  # MQ08
@@ -89,6 +101,7 @@ def test_an_answer_aborted_before_its_first_token_starts_again() -> None:
     assert [params["seed"] for _, params in server.asked] == [5, 5]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 7), max_size=8), st.integers(1, 20))
 def test_pieces_never_exceed_the_budget_and_join_without_gap(sizes: list[int], budget: int) -> None:
     class Server:
@@ -96,16 +109,16 @@ def test_pieces_never_exceed_the_budget_and_join_without_gap(sizes: list[int], b
             self.sizes = list(sizes)
             self.version = -1
 
-        async def __call__(self, indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]) -> list:
+        async def __call__(self, indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]) -> Any:
             ((prompt, params),) = requests
             self.version += 1
             cut = self.sizes.pop(0) if self.sizes else budget
             tokens = list(range(len(prompt), len(prompt) + min(cut, params["max_tokens"])))
             stopped = "completed" if len(tokens) == params["max_tokens"] else "aborted"
-            return [piece(tokens, stopped, self.version)]
+            yield 0, piece(tokens, stopped, self.version)
 
     answer = PartialAnswer([0], {}, budget=budget)
-    (output,) = asyncio.run(finish([answer], Server()))
+    (output,) = whole([answer], Server())
     assert output.token_ids == list(range(1, budget + 1))
     versions = output.extra_fields["token_versions"]
     assert len(versions) == budget
@@ -116,6 +129,22 @@ def test_only_unfinished_answers_of_a_group_are_asked_for_again() -> None:
     outputs = [piece([1], "completed", 0), piece([2], "aborted", 0), piece([3], "completed", 1)]
     server = ScriptedServer(outputs)
     answers = [PartialAnswer([7], {}, budget=4), PartialAnswer([8], {}, budget=4)]
-    first, second = asyncio.run(finish(answers, server))
+    first, second = whole(answers, server)
     assert (first.token_ids, second.token_ids) == ([1], [2, 3])
     assert [prompt for prompt, _ in server.asked] == [[7], [8], [8, 2]]
+
+
+def test_an_answer_is_handed_over_while_its_siblings_are_still_made() -> None:
+    async def server(indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]) -> Any:
+        for position in reversed(range(len(requests))):
+            yield position, piece([9], "completed", 0)
+
+    async def first() -> int:
+        answers = [PartialAnswer([7], {}, budget=4) for _ in range(3)]
+        stream = finish(answers, server)
+        index, _ = await anext(stream)
+        assert [answer.done for answer in answers] == [False, False, True]
+        await stream.aclose()
+        return index
+
+    assert asyncio.run(first()) == 2

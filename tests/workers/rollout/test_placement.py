@@ -93,3 +93,35 @@ def test_servers_of_different_kinds_have_different_names(rollout_config: Any, mo
 def test_a_replica_that_was_not_launched_says_so(rollout_config: Any, model_config: Any) -> None:
     with pytest.raises(ConfigError, match="vllm_server_0 has not been launched"):
         _ = make(rollout_config(), model_config).server_address
+
+
+CUSTOM = """
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+
+class MyServer(vLLMHttpServer):
+    pass
+
+class MyReplica(vLLMReplica):
+    pass
+
+class Stranger:
+    pass
+"""
+
+
+def test_a_server_or_replica_class_of_the_users_takes_the_place_of_ours(rollout_config: Any, tmp_path: Path) -> None:
+
+    from verl.workers.rollout.llm_server import replica_class
+
+    file = tmp_path / "mine.py"
+    file.write_text(CUSTOM)
+
+    def chosen(name: str) -> type:
+        return replica_class(rollout_config(agent={"custom_async_server": {"path": str(file), "name": name}}))
+
+    assert issubclass(chosen("MyServer"), vLLMReplica)
+    assert chosen("MyServer").server_class.__name__ == "MyServer"
+    assert chosen("MyReplica").__name__ == "MyReplica"
+    with pytest.raises(ConfigError, match="custom_async_server"):
+        chosen("Stranger")
+    assert replica_class(rollout_config()) is vLLMReplica

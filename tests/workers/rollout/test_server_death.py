@@ -3,8 +3,10 @@
 """Two replicas whose processes are killed: who is named, who takes over, and what is left behind."""
 
 import asyncio
+import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +49,10 @@ def manager(
 
     RolloutReplicaRegistry.register("probed", lambda: ProbedReplica)
     rollout = rollout_config(
-        name="probed", max_num_seqs=16, engine_kwargs={"vllm": {"worker_extension_cls": "verl_test_probe.Probe"}}
+        name="probed",
+        max_num_seqs=16,
+        skip_tokenizer_init=False,
+        engine_kwargs={"vllm": {"worker_extension_cls": "verl_test_probe.Probe"}},
     )
     config = OmegaConf.create(
         {
@@ -95,6 +100,35 @@ def test_the_workers_inherit_the_job_and_the_rocm_switch(manager: Any, job_env: 
             "HSA_NO_SCRATCH_RECLAIM": "1",
             "OMP_NUM_THREADS": "1",
         }
+
+
+def test_openai_clients_are_served_by_the_same_engine_and_wait_for_the_same_pause(manager: Any) -> None:
+    replica = manager.replicas[1]
+
+    def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(
+            f"http://{replica.server_address}{path}", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return json.load(response)
+
+    model = manager.config.actor_rollout_ref.model.path
+    chat = {"model": model, "messages": [{"role": "user", "content": "12+34="}], "max_tokens": 5, "temperature": 0}
+    first = post("/v1/chat/completions", chat)
+    assert first["usage"]["prompt_tokens"] == 6, "the chat template of the tiny model adds nothing"
+    assert first["usage"]["completion_tokens"] <= 5
+
+    async def scenario() -> tuple[bool, dict[str, Any]]:
+        await replica.abort_all_requests()
+        waiting = asyncio.ensure_future(asyncio.to_thread(post, "/v1/chat/completions", chat))
+        await asyncio.sleep(0.5)
+        waited = not waiting.done()
+        await replica.resume_generation()
+        return waited, await waiting
+
+    waited, second = asyncio.run(scenario())
+    assert waited
+    assert second["choices"][0]["message"] == first["choices"][0]["message"]
 
 
 def test_the_engines_lines_go_to_a_file_of_the_run(manager: Any) -> None:

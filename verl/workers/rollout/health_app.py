@@ -18,17 +18,18 @@ def health_app(health: Callable[[], Awaitable[dict[str, Any]]]) -> ASGI:
         if scope["type"] != "http":
             return
         if scope["path"] != "/health":
-            await _respond(send, 404, {"error": "this server answers /health"})
+            await respond(send, 404, {"error": "this server answers /health"})
             return
         try:
-            await _respond(send, 200, await health())
+            await respond(send, 200, await health())
         except VerlError as error:
-            await _respond(send, 503, {"error": str(error)})
+            await respond(send, 503, {"error": str(error)})
 
     return app
 
 
-async def _respond(send: Callable[..., Any], status: int, body: dict[str, Any]) -> None:
+async def respond(send: Callable[..., Any], status: int, body: dict[str, Any]) -> None:
+    """One JSON answer."""
     payload = json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

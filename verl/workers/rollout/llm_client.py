@@ -3,8 +3,8 @@
 """The client of rollout servers; imports neither torch nor the engine, because every agent worker unpickles it."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, TypeVar
 
 import ray
 from ray.actor import ActorHandle
@@ -21,6 +21,7 @@ GENERATE_DEADLINE_S = 3600.0
 _BALANCER_DEADLINE_S = 60.0
 _STALE_POLL_S = 0.5
 
+T = TypeVar("T")
 Request = tuple[str, Sequence[int], dict[str, Any]]
 
 
@@ -61,13 +62,19 @@ class LLMServerClient:
         """One answer; requests with the same id (turns of a trajectory) meet the same server."""
         extra = {"image_data": image_data, "video_data": video_data, "priority": priority}
         answer = self._answer(prompt_ids, sampling_params)
-        (output,) = await self._finish([request_id], [answer], extra)
-        return output
+        outputs = [output async for _, output in self._finish([request_id], [answer], extra)]
+        return outputs[0]
 
     async def generate_group(self, requests: Sequence[Request]) -> list[TokenOutput]:
-        """One call for several `(request_id, prompt_ids, sampling_params)`: same server, one round trip."""
+        """Answers to several `(request_id, prompt_ids, sampling_params)`, in order, from one server."""
+        outputs = {index: output async for index, output in self.stream_group(requests)}
+        return [outputs[index] for index in range(len(requests))]
+
+    async def stream_group(self, requests: Sequence[Request]) -> AsyncIterator[tuple[int, TokenOutput]]:
+        """As `generate_group`, but yields `(index, answer)` a few milliseconds after each is whole."""
         answers = [self._answer(prompt_ids, params) for _, prompt_ids, params in requests]
-        return await self._finish([request_id for request_id, _, _ in requests], answers, {})
+        async for item in self._finish([request_id for request_id, _, _ in requests], answers, {}):
+            yield item
 
     def _answer(self, prompt_ids: Sequence[int], params: dict[str, Any]) -> PartialAnswer:
         budget = response_budget(params, len(prompt_ids), self._prompt_length, self._response_length)
@@ -75,39 +82,60 @@ class LLMServerClient:
 
     async def _finish(
         self, request_ids: list[str], answers: list[PartialAnswer], extra: dict[str, Any]
-    ) -> list[TokenOutput]:
+    ) -> AsyncIterator[tuple[int, TokenOutput]]:
+        if not answers:
+            return
         server_id = await self._acquire(request_ids[0], len(answers))
+
+        def call(
+            indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]
+        ) -> AsyncIterator[tuple[int, TokenOutput]]:
+            batch = [
+                {"request_id": request_ids[index], "prompt_ids": prompt, "sampling_params": params, **extra}
+                for index, (prompt, params) in zip(indices, requests, strict=True)
+            ]
+            return self._call(server_id, batch)
+
         try:
-
-            async def call(indices: list[int], requests: list[tuple[list[int], dict[str, Any]]]) -> list[TokenOutput]:
-                batch = [
-                    {"request_id": request_ids[i], "prompt_ids": prompt, "sampling_params": params, **extra}
-                    for i, (prompt, params) in zip(indices, requests, strict=True)
-                ]
-                return await self._call(server_id, batch)
-
-            return await finish(answers, call)
+            async for item in finish(answers, call):
+                yield item
         finally:
             self._release(server_id, request_ids[0], len(answers))
 
-    async def _call(self, server_id: str, batch: list[dict[str, Any]]) -> list[TokenOutput]:
+    async def _call(self, server_id: str, batch: list[dict[str, Any]]) -> AsyncIterator[tuple[int, TokenOutput]]:
         """Send a batch; a server whose weights are stale is asked again until its update has been repeated."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._deadline_s
         while True:
             try:
-                return await self._remote(server_id, batch, until_s - loop.time())
+                async for item in self._pieces(server_id, batch, until_s):
+                    yield item
+                return
             except StaleWeights:
+                # Raised before the first token: nothing has been yielded yet.
                 if loop.time() + _STALE_POLL_S > until_s:
                     raise
                 await asyncio.sleep(_STALE_POLL_S)
 
-    async def _remote(self, server_id: str, batch: list[dict[str, Any]], deadline_s: float) -> list[TokenOutput]:
-        ref = self._servers[server_id].generate_many.remote(batch)
+    async def _pieces(
+        self, server_id: str, batch: list[dict[str, Any]], until_s: float
+    ) -> AsyncIterator[tuple[int, TokenOutput]]:
+        server = self._servers[server_id]
+        if len(batch) == 1:
+            ref = server.generate_many.remote(batch)
+            (output,) = await self._wait(server_id, ref, ref, until_s)
+            yield 0, output
+            return
+        stream = server.generate_stream.options(num_returns="streaming").remote(batch)
+        while (ref := await self._wait(server_id, anext(stream, None), stream, until_s)) is not None:
+            for item in await self._wait(server_id, ref, stream, until_s):
+                yield item
+
+    async def _wait(self, server_id: str, what: Awaitable[T], call: Any, until_s: float) -> T:
+        """Await a part of `call`; when it fails or nobody waits any more, the server stops working on the rest."""
+        deadline_s = max(0.0, until_s - asyncio.get_running_loop().time())
         try:
-            return await bounded(
-                ref, what=f"{len(batch)} answers", whom=f"rollout server {server_id}", deadline_s=deadline_s
-            )
+            return await bounded(what, what="an answer", whom=f"rollout server {server_id}", deadline_s=deadline_s)
         except RayActorError as error:
             await self._forget(server_id)
             raise PeerLost(
@@ -118,8 +146,7 @@ class LLMServerClient:
                 await self._forget(server_id)
             raise error.cause from error
         except BaseException:
-            # Nobody waits for this answer any more (cancelled, or out of time): the engine should not produce it.
-            ray.cancel(ref)
+            ray.cancel(call)
             raise
 
     async def _acquire(self, request_id: str, cost: int) -> str:

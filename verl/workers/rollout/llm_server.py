@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replicas of a job, the balancer between them, and clients for both."""
 
+import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
 
 from verl.errors import ConfigError
+from verl.utils.import_utils import load_extern_object
 from verl.workers.rollout.llm_client import GENERATE_DEADLINE_S, LLMServerClient
 from verl.workers.rollout.load_balancer import GlobalRequestLoadBalancer
 from verl.workers.rollout.replica import RolloutReplica, get_rollout_replica_class, rollout_world_size
+from verl.workers.rollout.server import RolloutServer
 from verl.workers.rollout.utils import gather_or_cancel
 
 __all__ = ["FullyAsyncLLMServerClient", "GlobalRequestLoadBalancer", "LLMServerClient", "LLMServerManager"]
@@ -52,7 +56,7 @@ class LLMServerManager:
         rollout = config.actor_rollout_ref.rollout
         gpus_per_node, world_size = pool_of(config, worker_group)
         count = num_replicas or replica_count(world_size, rollout_world_size(rollout))
-        replica_cls = get_rollout_replica_class(rollout.name)
+        replica_cls = replica_class(rollout)
         replicas = [
             replica_cls(
                 replica_rank=replica_rank_offset + rank,
@@ -92,6 +96,15 @@ class LLMServerManager:
     def server_addresses(self) -> list[str]:
         return [replica.server_address for replica in self.replicas]
 
+    async def watch(self, every_s: float = 15.0) -> None:
+        """Ask every replica for its health, again and again; ends with the error of the first that has none.
+
+        Run it beside the work that depends on the servers: it notices a server that dies while it has no request.
+        """
+        while True:
+            await self.on_all("health")
+            await asyncio.sleep(every_s)
+
     async def on_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call one method of every replica at once."""
         calls: list[Callable[..., Any]] = [getattr(replica, method) for replica in self.replicas]
@@ -109,6 +122,27 @@ class LLMServerManager:
     async def shutdown(self) -> None:
         """Stop every server and what belongs to it."""
         await self.on_all("shutdown")
+
+
+def replica_class(rollout: Any) -> type[RolloutReplica]:
+    """The replica of `rollout.name`, or with `agent.custom_async_server` a replica or a server class of the user's."""
+    registered = get_rollout_replica_class(rollout.name)
+    custom = (rollout.get("agent") or {}).get("custom_async_server") or {}
+    if not custom.get("path"):
+        return registered
+    cls = load_extern_object(custom.get("path"), custom.get("name"))
+    # The file is not importable by name in the actor, so the class itself must travel.
+    ray.cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])
+    if issubclass(cls, RolloutReplica):
+        return cls
+    if issubclass(cls, RolloutServer):
+        return type(f"{cls.__name__}Replica", (registered,), {"server_class": cls})
+    raise ConfigError(
+        "not a server class",
+        where="actor_rollout_ref.rollout.agent.custom_async_server",
+        got=cls,
+        expected="a subclass of RolloutServer (vLLMHttpServer) or RolloutReplica (vLLMReplica)",
+    )
 
 
 def pool_of(config: Any, worker_group: Any | None) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer that survives weight updates: keep the tokens of an aborted request, continue with prompt + tokens."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from verl.workers.rollout.sampling import continuation_seed
@@ -77,15 +77,16 @@ class PartialAnswer:
 
 async def finish(
     answers: Sequence[PartialAnswer],
-    call: Callable[[list[int], list[tuple[list[int], dict[str, Any]]]], Awaitable[list[TokenOutput]]],
-) -> list[TokenOutput]:
-    """Call until every answer is whole.
+    call: Callable[[list[int], list[tuple[list[int], dict[str, Any]]]], AsyncIterator[tuple[int, TokenOutput]]],
+) -> AsyncIterator[tuple[int, TokenOutput]]:
+    """Call until every answer is whole; yields `(index, answer)` as soon as one is.
 
-    `call(indices, requests)` sends the next piece of the answers at `indices` and returns their outputs in order;
-    a server that is paused holds the call until it resumes.
+    `call(indices, requests)` sends the next piece of the answers at `indices` and yields `(position, output)` in any
+    order; a server that is paused holds the call until it resumes.
     """
     while pending := [index for index, answer in enumerate(answers) if not answer.done]:
-        outputs = await call(pending, [answers[index].next_request() for index in pending])
-        for index, output in zip(pending, outputs, strict=True):
-            answers[index].absorb(output)
-    return [answer.result() for answer in answers]
+        async for position, output in call(pending, [answers[index].next_request() for index in pending]):
+            answer = answers[pending[position]]
+            answer.absorb(output)
+            if answer.done:
+                yield pending[position], answer.result()

@@ -22,6 +22,8 @@ from verl.workers.rollout.utils import gather_or_cancel, redirect_output, run_uv
 
 # One answer, the wait for an update included; the client's own deadline is usually the shorter.
 GENERATE_DEADLINE_S = 3600.0
+# A message per answer would cost more than the answers; a finished one may wait this long for its siblings.
+STREAM_WINDOW_S = 0.003
 
 
 class RolloutServer(ABC):
@@ -202,6 +204,22 @@ class RolloutServer(ABC):
     async def generate_many(self, requests: list[dict[str, Any]]) -> list[TokenOutput]:
         """Answers to several requests, each a dict of `generate`'s arguments, in one call."""
         return await gather_or_cancel(*(self.generate(**request) for request in requests))
+
+    async def generate_stream(self, requests: list[dict[str, Any]]) -> AsyncIterator[list[tuple[int, TokenOutput]]]:
+        """As `generate_many`, but each answer goes out when it is done; those of one moment go together."""
+        tasks = {asyncio.create_task(self.generate(**request)): index for index, request in enumerate(requests)}
+        pending = set(tasks)
+        try:
+            while pending:
+                await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.sleep(STREAM_WINDOW_S)
+                done = {task for task in pending if task.done()}
+                pending -= done
+                yield [(tasks[task], task.result()) for task in done]
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
     @asynccontextmanager
     async def _counted(self, request_id: str) -> AsyncIterator[None]:

@@ -42,7 +42,7 @@ def rollout_keys() -> list[str]:
     # The section as the conftest writes it; read from the file because parametrisation comes before fixtures.
     from verl.config.rollout import RolloutConfig
 
-    return sorted(RolloutConfig._names())
+    return sorted(field.name for field in fields(RolloutConfig))
 
 
 @pytest.mark.parametrize(

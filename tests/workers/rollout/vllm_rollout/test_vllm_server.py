@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -164,6 +165,9 @@ def test_concurrency_of_the_actor_covers_the_slots_and_control(
 def test_health_over_http_and_by_call_agree(replica: Any) -> None:
     with urllib.request.urlopen(f"http://{replica.server_address}/health", timeout=10) as response:
         over_http = json.load(response)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://{replica.server_address}/v1/models", timeout=10)
+    assert "skip_tokenizer_init=false" in caught.value.read().decode()
     assert over_http == asyncio.run(replica.health())
     assert over_http["status"] == "ok"
     assert len(over_http["engine_pids"]) == 1, "one worker on CPU lives inside the engine's process"

@@ -67,10 +67,13 @@ def engine_arguments(rollout: Any, model: Any, hf_config: Any, settings: EngineS
         "max_model_len": max_model_len(rollout, hf_config),
         "seed": (rollout.get("seed") or 0) + settings.replica_rank,
         "enable_sleep_mode": _may_sleep(rollout, settings),
+        "override_generation_config": _http_defaults(rollout),
     }
     for key, name in _SAME_MEANING.items():
         if rollout.get(key) is not None:
             args[name] = rollout.get(key)
+    if rollout.get("limit_images"):
+        args["limit_mm_per_prompt"] = {"image": int(rollout.get("limit_images"))}
     if (rollout.get("expert_parallel_size") or 1) > 1:
         args["enable_expert_parallel"] = True
     args.update(adapter_arguments(model))
@@ -134,6 +137,13 @@ def _core_of_each_worker(count: int) -> str:
         return "nobind"
     cores = sorted(os.sched_getaffinity(0))
     return "|".join(str(cores[rank % len(cores)]) for rank in range(count))
+
+
+def _http_defaults(rollout: Any) -> dict[str, Any]:
+    """What a request over HTTP gets where it says nothing itself; our own calls always say everything."""
+    fields = ("temperature", "top_k", "top_p", "repetition_penalty")
+    defaults = {name: value for name, value in sampling_params(rollout).items() if name in fields}
+    return defaults | {"max_new_tokens": int(rollout.response_length)}
 
 
 def _load_format(rollout: Any, settings: EngineSettings) -> str:

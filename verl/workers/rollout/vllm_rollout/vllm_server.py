@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from verl.launch_info import LaunchInfo
 from verl.platform import current_platform
 from verl.utils.import_utils import optional_import
 from verl.waits import bounded
+from verl.workers.rollout.health_app import ASGI
 from verl.workers.rollout.schemas import RolloutMode, TokenOutput
 from verl.workers.rollout.served_weights import APPLY_DEADLINE_S, CONTROL_DEADLINE_S
 from verl.workers.rollout.server import GENERATE_DEADLINE_S, RolloutServer
@@ -25,6 +27,7 @@ from verl.workers.rollout.vllm_rollout.engine_args import (
     engine_environment,
     model_path,
 )
+from verl.workers.rollout.vllm_rollout.openai_app import OpenAIRoutes, without_tokenizer
 from verl.workers.rollout.vllm_rollout.utils import VLLM_LORA_INT_ID, VLLM_LORA_NAME, VLLM_LORA_PATH
 
 T = TypeVar("T")
@@ -92,8 +95,25 @@ class vLLMHttpServer(RolloutServer):
     async def _engine_pids(self) -> list[int]:
         if self._engine is None:
             raise PeerLost(f"{self.name} has not been launched")
-        await self._ask(self._engine.check_health(), "its health")
+        # A question that the engine's loop itself must answer: a process that hangs has no health either.
+        await self._ask(self._engine.get_weight_version(), "a sign of life")
         return [process.pid for process in self._processes]
+
+    def _http_app(self) -> ASGI:
+        health = super()._http_app()
+        if self.config.get("skip_tokenizer_init"):
+            return without_tokenizer(health)
+        names = self.config.get("prometheus") or {}
+        return OpenAIRoutes(
+            health, self._engine, model_path(self.model_config), names.get("served_model_name"), self._admit_http
+        )
+
+    @asynccontextmanager
+    async def _admit_http(self) -> AsyncIterator[None]:
+        self._weights.refuse_if_stale("generate")
+        await bounded(self._open.wait(), what="the end of the pause", whom=self.name, deadline_s=GENERATE_DEADLINE_S)
+        async with self._counted("http"):
+            yield
 
     # Generation
 

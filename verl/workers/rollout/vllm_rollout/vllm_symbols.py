@@ -9,7 +9,7 @@ import importlib
 import inspect
 from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from verl.errors import UnsupportedError
 from verl.utils.import_utils import optional_import
@@ -26,8 +26,8 @@ class Symbol:
     name: str
     parameters: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
-    in_worker: bool = False
-    """Used inside vLLM's workers (weight_loading), not by the server."""
+    part: Literal["server", "http", "worker"] = "server"
+    """Who uses it: the server at its start, its OpenAI routes, or our extension inside vLLM's workers."""
 
 
 SYMBOLS = (
@@ -60,7 +60,8 @@ SYMBOLS = (
             "trust_remote_code",
             "seed",
             "enable_sleep_mode",
-            "hf_overrides",
+            "override_generation_config",
+            "limit_mm_per_prompt",
             "enable_lora",
             "max_loras",
             "max_lora_rank",
@@ -91,6 +92,7 @@ SYMBOLS = (
             "start_profile",
             "stop_profile",
             "get_weight_version",
+            "get_supported_tasks",
         ),
     ),
     Symbol("vllm.v1.engine.exceptions", "EngineDeadError"),
@@ -126,29 +128,43 @@ SYMBOLS = (
     ),
     Symbol("vllm.logprobs", "FlatLogprobs", parameters=("logprobs", "start_indices")),
     Symbol("vllm.lora.request", "LoRARequest", parameters=("lora_name", "lora_int_id", "lora_path", "load_inplace")),
-    Symbol("vllm.config", "set_current_vllm_config", parameters=("vllm_config",), in_worker=True),
-    Symbol("vllm.config.lora", "MaxLoRARanks", in_worker=True),
     Symbol(
-        "vllm.model_executor.model_loader.reload", "initialize_layerwise_reload", parameters=("model",), in_worker=True
+        "vllm.entrypoints.launchers.app",
+        "build_app",
+        parameters=("args", "supported_tasks", "model_config"),
+        part="http",
+    ),
+    Symbol(
+        "vllm.entrypoints.launchers.api_server.app_state",
+        "init_app_state",
+        parameters=("engine_client", "state", "args", "supported_tasks"),
+        part="http",
+    ),
+    Symbol("vllm.entrypoints.launchers.cli_args", "make_arg_parser", parameters=("parser",), part="http"),
+    Symbol("vllm.utils.argparse_utils", "FlexibleArgumentParser", part="http"),
+    Symbol("vllm.config", "set_current_vllm_config", parameters=("vllm_config",), part="worker"),
+    Symbol("vllm.config.lora", "MaxLoRARanks", part="worker"),
+    Symbol(
+        "vllm.model_executor.model_loader.reload", "initialize_layerwise_reload", parameters=("model",), part="worker"
     ),
     Symbol(
         "vllm.model_executor.model_loader.reload",
         "finalize_layerwise_reload",
-        in_worker=True,
+        part="worker",
     ),
-    Symbol("vllm.model_executor.model_loader.reload.layerwise", "get_layerwise_info", in_worker=True),
-    Symbol("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead", in_worker=True),
+    Symbol("vllm.model_executor.model_loader.reload.layerwise", "get_layerwise_info", part="worker"),
+    Symbol("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead", part="worker"),
     Symbol(
         "vllm.model_executor.layers.vocab_parallel_embedding",
         "UnquantizedEmbeddingMethod",
         members=("process_weights_after_loading",),
-        in_worker=True,
+        part="worker",
     ),
 )
 
 
-def load() -> SimpleNamespace:
-    """The symbols of the server by name, from the vLLM that is installed.
+def load(part: str = "server") -> SimpleNamespace:
+    """The symbols of one part by name, from the vLLM that is installed.
 
     Raises UnsupportedError where vLLM is missing or its version is not one of the supported.
     """
@@ -161,7 +177,7 @@ def load() -> SimpleNamespace:
             expected=" or ".join(SUPPORTED_VERSIONS),
             remedy="install a supported version, or compare vllm_symbols.SYMBOLS with yours and add it to the list",
         )
-    heads = {symbol.name.split(".")[0]: symbol.module for symbol in SYMBOLS if not symbol.in_worker}
+    heads = {symbol.name.split(".")[0]: symbol.module for symbol in SYMBOLS if symbol.part == part}
     return SimpleNamespace(**{name: getattr(importlib.import_module(module), name) for name, module in heads.items()})
 
 
