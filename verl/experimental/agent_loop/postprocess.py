@@ -85,7 +85,9 @@ def _pad(rows: Sequence[Trajectory], pad_token_id: int, num_prompt: int, num_res
         if row.log_probs is not None:
             log_probs[b, :length] = row.log_probs
         if row.reward_score is not None and length:
-            scores[b, length - 1] = row.reward_score
+            # On the last token of the policy's own: a reward on a tool's token would be masked away.
+            own = np.flatnonzero(row.response_mask)
+            scores[b, own[-1] if own.size else length - 1] = row.reward_score
         if row.reward_score is not None or row.reward_error is None:
             response_mask[b, :length] = row.response_mask
     arrays = {

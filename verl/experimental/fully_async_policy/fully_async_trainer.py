@@ -19,7 +19,7 @@ from verl.experimental.fully_async_policy.proximal_policy import ProximalPolicy
 from verl.experimental.fully_async_policy.publish_to_servers import PublishToServers
 from verl.experimental.fully_async_policy.take_from_queue import TakeFromQueue
 from verl.experimental.separation.utils import create_resource_pool_manager, create_role_worker_mapping
-from verl.tracking import Tracking
+from verl.tracking import Tracking, cut_after
 from verl.trainer.ppo.checkpointing import CheckpointKeeper, find_resume_folder, folder_version, read_rollout_state
 from verl.trainer.ppo.loop import TrainLoop
 from verl.trainer.ppo.recorder import StepRecorder
@@ -114,7 +114,15 @@ class FullyAsyncTrainerCore:
                 self.kl_controller.value = state["kl_coef"]
             await self._ask("restore", *read_rollout_state(folder))
             logger.info("resumed from %s: version %d, next step %d", folder, version, self.first_step)
-        # Metrics and dumps behind the checkpoint belong to a lineage that is gone.
+            # Metrics and dumps behind the checkpoint belong to a lineage that is gone.
+            await asyncio.to_thread(
+                cut_after,
+                self.config.trainer.default_local_dir,
+                version=version,
+                step=self.first_step - 1,
+                rollout_dir=self.config.trainer.rollout_data_dir,
+                validation_dir=self.config.trainer.validation_data_dir,
+            )
         self._open_tracking(version)
         await self.publisher.publish(version)
         return version

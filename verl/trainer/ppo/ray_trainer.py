@@ -19,7 +19,7 @@ from verl.experimental.agent_loop.manager import AgentLoopManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import RayWorkerGroup, ResourcePoolManager
-from verl.tracking import Tracking
+from verl.tracking import Tracking, cut_after
 from verl.tracking.rollout_dump import dump_generations
 from verl.trainer.ppo.batch_source import balance_batch
 from verl.trainer.ppo.checkpointing import CheckpointKeeper, find_resume_folder, folder_version, read_rollout_state
@@ -285,7 +285,16 @@ class RayPPOTrainer:
         self.source.restore(position, torch.load(io.BytesIO(loader), weights_only=False))
         if self.kl_ctrl_in_reward is not None and "kl_coef" in state:
             self.kl_ctrl_in_reward.value = state["kl_coef"]
-        return folder_version(folder)
+        version = folder_version(folder)
+        await asyncio.to_thread(
+            cut_after,
+            self.typed.trainer.default_local_dir,
+            version=version,
+            step=version,
+            rollout_dir=self.typed.trainer.rollout_data_dir,
+            validation_dir=self.typed.trainer.validation_data_dir,
+        )
+        return version
 
     async def _save_checkpoint(self) -> None:
         """Save now, whatever `save_freq` says (for recipes)."""
