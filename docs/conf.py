@@ -11,4 +11,3 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "verl"
-html_static_path = ["_static"]

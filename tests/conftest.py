@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Session-wide real parts: one Ray cluster, one tiny model, one private run directory."""
 
+import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,28 @@ os.environ.update(
         "RAY_AUTH_MODE": "disabled",
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def environment_and_loggers_as_before() -> Iterator[None]:
+    """What a test (or the product under it) changes in the environment or on our logger ends with the test."""
+    environment = dict(os.environ)
+    logger = logging.getLogger("verl")
+    state = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
+    logger.level, logger.propagate, logger.handlers[:] = state
+    logger.manager._clear_cache()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_group_stays() -> Iterator[None]:
+    """A default process group that a module's tests made is gone before the next module makes its own."""
+    yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="session")
