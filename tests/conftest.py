@@ -35,8 +35,8 @@ def environment_and_loggers_as_before() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(environment)
-    logger.level, logger.propagate, logger.handlers[:] = state
-    logger.manager._clear_cache()
+    logger.setLevel(state[0])
+    logger.propagate, logger.handlers[:] = state[1:]
 
 
 @pytest.fixture(scope="module", autouse=True)
