@@ -39,7 +39,10 @@ class Registry(Generic[T]):
             near = difflib.get_close_matches(str(name), self._items, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ConfigError(
-                f"unknown {self.kind}", where=self.key, got=name, remedy=f"{hint}known: {', '.join(sorted(self._items))}"
+                f"unknown {self.kind}",
+                where=self.key,
+                got=name,
+                remedy=f"{hint}known: {', '.join(sorted(self._items))}",
             )
         return self._items[name]
 

@@ -62,9 +62,7 @@ def expired(what: str, whom: str, deadline_s: float, remedy: str | None = None) 
     return WaitTimeout(f"no {what} from {whom} within {deadline_s:.1f} s", remedy=remedy)
 
 
-async def bounded(
-    awaitable: Awaitable[T], *, what: str, whom: str, deadline_s: float, remedy: str | None = None
-) -> T:
+async def bounded(awaitable: Awaitable[T], *, what: str, whom: str, deadline_s: float, remedy: str | None = None) -> T:
     """Await with a deadline.
 
     Raises

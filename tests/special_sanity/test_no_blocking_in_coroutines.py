@@ -54,7 +54,7 @@ class Collector(ast.NodeVisitor):
                     self.imports[name.asname or name.name] = f"{node.module}:{name.name}"
             elif isinstance(node, ast.Import):
                 for name in node.names:
-                    self.imports[name.asname or name.name.split(".")[0]] = name.asname and name.name or name.name
+                    self.imports[name.asname or name.name.split(".")[0]] = (name.asname and name.name) or name.name
             elif isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
                 self.awaited.add(node.value)
         self.visit(tree)
