@@ -60,7 +60,6 @@ from verl.config.rollout import (
     MultiTurnConfig,
     RolloutConfig,
     SamplingConfig,
-    ServerConfig,
     TraceConfig,
 )
 from verl.config.rollout_correction import RolloutCorrectionConfig
@@ -123,7 +122,6 @@ __all__ = [
     "SamplerConfig",
     "SamplingConfig",
     "SandboxFusionConfig",
-    "ServerConfig",
     "SkipConfig",
     "ToolConfigs",
     "TorchMemoryToolConfig",

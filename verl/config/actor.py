@@ -63,7 +63,7 @@ class ActorConfig(Node):
     tau_neg: float = 1.05
     """SAPO: temperature for negative advantages."""
     freeze_vision_tower: bool = False
-    """The vision tower does not train."""
+    """Refused when true."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     """The policy loss."""
     clip_ratio_c: float = 3.0
@@ -81,7 +81,7 @@ class ActorConfig(Node):
     use_prefix_grouper: bool = False
     """Refused when true."""
     use_torch_compile: bool = True
-    """Compile log-prob and entropy functions where the platform gains by it."""
+    """Without effect: nothing is compiled."""
     kl_loss_coef: float = 0.001
     """Weight of that KL."""
     kl_loss_type: str = "low_var_kl"
@@ -111,6 +111,7 @@ class ActorConfig(Node):
         between(self, 0, float("inf"), "clip_ratio", "clip_ratio_low", "clip_ratio_high")
         at_least(self, 1, "clip_ratio_c")
         one_of(self, "loss_agg_mode", LOSS_AGG_MODES)
+        refuse(self.freeze_vision_tower, "freeze_vision_tower", "training of vision models", "use a text model")
         refuse(self.use_prefix_grouper, "use_prefix_grouper", "prefix grouping", "set use_prefix_grouper=false")
         refuse(
             self.ppo_micro_batch_size,
@@ -137,15 +138,17 @@ class FSDPActorConfig(ActorConfig):
     use_remove_padding: bool = True
     """Pack trajectories so that no padding is computed; follows `model.use_remove_padding`."""
     use_rollout_log_probs: bool = False
-    """The rollout's log-probs stand for the old log-probs."""
+    """Without effect: algorithm.rollout_correction.bypass_mode decides."""
     calculate_sum_pi_squared: bool = False
-    """Compute the collision probability of each token (optimal token baseline)."""
+    """Refused when true."""
     sum_pi_squared_checkpointing: bool = False
-    """Compute it again in the backward pass, to save memory."""
+    """Without effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "ulysses_sequence_parallel_size")
+        remedy = "choose another algorithm.adv_estimator than the optimal token baselines"
+        refuse(self.calculate_sum_pi_squared, "calculate_sum_pi_squared", "the collision probability of tokens", remedy)
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ class RefConfig(Node):
     strategy: str = "fsdp"
     """Training backend; follows the actor's."""
     use_torch_compile: bool = True
-    """Compile log-prob and entropy functions where the platform gains by it."""
+    """Without effect: nothing is compiled."""
     log_prob_micro_batch_size: int | None = None
     """Refused: counted over all ranks; use `log_prob_micro_batch_size_per_gpu`."""
     log_prob_micro_batch_size_per_gpu: int | None = None

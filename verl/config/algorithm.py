@@ -5,7 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl.config.checks import at_least, between, one_of, require
+from verl.config.checks import at_least, between, one_of, refuse, require
 from verl.config.node import Node
 from verl.config.rollout_correction import RolloutCorrectionConfig
 
@@ -33,11 +33,16 @@ class FilterGroupsConfig(Node):
     """Groups whose trajectories all score the same carry no signal (DAPO's dynamic sampling)."""
 
     enable: bool = False
-    """Drop such groups and generate others."""
+    """Refused when true."""
     metric: str | None = None
-    """What is compared: acc, score, seq_reward, seq_final_reward …"""
+    """Without effect."""
     max_num_gen_batches: int = 0
-    """Generation batches per training batch; 0: no limit."""
+    """Without effect."""
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.enable, "enable", "dynamic sampling of groups", "write it as a recipe on trainer/ppo/batch_source.py"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,11 @@ class AlgoConfig(Node):
     kl_ctrl: KLControlConfig = field(default_factory=KLControlConfig)
     """Its coefficient."""
     use_pf_ppo: bool = False
-    """Resample the batch by score (policy filtration)."""
+    """Refused when true."""
     pf_ppo: dict[str, Any] = field(default_factory=lambda: {"reweight_method": "pow", "weight_pow": 2.0})
-    """`reweight_method` pow, max_min or max_random, and `weight_pow`."""
+    """Without effect; arguments of `compute_pf_ppo_reweight_data`."""
     filter_groups: FilterGroupsConfig | None = None
-    """Dynamic sampling; null: off."""
+    """Dynamic sampling, left out; null: off."""
     rollout_correction: RolloutCorrectionConfig | None = field(default_factory=RolloutCorrectionConfig.disabled)
     """Correction of the mismatch between the policy that generated and the one that trains; null: off."""
     gdpo_reward_keys: list[str] | None = None
@@ -73,6 +78,8 @@ class AlgoConfig(Node):
 
     def __post_init__(self) -> None:
         between(self, 0, 1, "gamma", "lam")
+        remedy = "call compute_pf_ppo_reweight_data in a step of your own (trainer/ppo/steps.py)"
+        refuse(self.use_pf_ppo, "use_pf_ppo", "resampling by score inside the trainer", remedy)
         keys, weights = self.gdpo_reward_keys, self.gdpo_reward_weights
         if keys is not None and weights is not None:
             require(

@@ -35,7 +35,6 @@ def _aliases() -> Iterator[Alias]:
     for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref"):
         yield from _role_and_engine(role, "fsdp_config", "entropy_from_logits_with_chunking", False)
         yield from _role_and_engine(role, "fsdp_config", "entropy_checkpointing", False)
-        yield from _role_and_engine(role, "fsdp_config", "use_torch_compile", True)
     yield from _role_and_engine("actor_rollout_ref.ref", "fsdp_config", "ulysses_sequence_parallel_size", 1)
     yield Alias("actor_rollout_ref.ref.fsdp_config.strategy", "actor_rollout_ref.ref.strategy", "fsdp", warn=False)
     yield Alias("optim.warmup_style", "optim.lr_scheduler_type", None)

@@ -75,11 +75,11 @@ class DataConfig(Node):
     tool_config_path: str | None = None
     """Follows rollout.multi_turn.tool_config_path, so that over-long prompts are measured with their tools."""
     return_raw_input_ids: bool = False
-    """Keep the prompt's tokens without template."""
+    """Without effect: the messages are kept."""
     return_raw_chat: bool = True
-    """Keep the messages."""
+    """Without effect: the messages are kept."""
     return_full_prompt: bool = False
-    """Keep the rendered prompt."""
+    """Without effect: the messages are kept."""
     shuffle: bool = True
     """Random order."""
     seed: int | None = None
@@ -105,7 +105,7 @@ class DataConfig(Node):
     custom_cls: CustomClassConfig = field(default_factory=CustomClassConfig)
     """A data-set class of yours."""
     return_multi_modal_inputs: bool = True
-    """Keep the processor's outputs in the row."""
+    """Without effect: media are processed where they are used."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """A sampler of yours (curriculum)."""
     datagen: DatagenConfig = field(default_factory=DatagenConfig)
@@ -117,9 +117,7 @@ class DataConfig(Node):
     cache_dir: str = "~/.cache/verl/rlhf"
     """Where remote files are copied to."""
     chat_template_func: str | None = None
-    """Dotted path of a function in place of the chat template."""
-    filter_prompts: bool = True
-    """Allow over-long prompts to be filtered at all."""
+    """Refused when set."""
     need_tools_kwargs: bool = False
     """Warn about rows without tools_kwargs."""
 
@@ -130,6 +128,8 @@ class DataConfig(Node):
         ok = self.gen_batch_size is None or self.gen_batch_size >= 1
         require(ok, "gen_batch_size", self.gen_batch_size, "null or at least 1", remedy)
         one_of(self, "truncation", ("error", "left", "right", "middle"))
+        remedy = "set actor_rollout_ref.model.custom_chat_template"
+        refuse(self.chat_template_func, "chat_template_func", "a function in place of the chat template", remedy)
 
     @property
     def loader_batch_size(self) -> int:

@@ -24,8 +24,6 @@ class EngineConfig(Node):
     """Keep parameters in host memory between steps."""
     optimizer_offload: bool = False
     """Keep optimizer state in host memory between steps."""
-    grad_offload: bool = False
-    """Keep gradients in host memory between steps."""
     forward_only: bool = False
     """Never trains (reference policy): no gradients, no optimizer."""
     strategy: str = "fsdp"
@@ -80,7 +78,7 @@ class FSDPEngineConfig(EngineConfig):
     entropy_from_logits_with_chunking: bool = False
     """Entropy in chunks of tokens, to save memory."""
     use_torch_compile: bool = True
-    """Compile the log-prob and entropy functions where the platform gains by it."""
+    """Without effect: nothing is compiled."""
     entropy_checkpointing: bool = False
     """Compute entropy again in the backward pass, to save memory."""
     qat: QATEngineConfig = field(default_factory=QATEngineConfig)

@@ -42,8 +42,6 @@ class HFModelConfig(Node):
     """Scale of the adapters: alpha / rank."""
     target_modules: str | list[str] | None = "all-linear"
     """Modules that get an adapter."""
-    target_parameters: list[str] | None = None
-    """Parameters that get an adapter where they are not in a module of their own (experts)."""
     exclude_modules: str | list[str] | None = None
     """Modules that get none."""
     lora_adapter_path: str | None = None

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Profilers: which tool, which ranks, which steps."""
+"""Profilers that a configuration starts: left out; the sections are accepted while they are off."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +14,13 @@ class NsightToolConfig(Node):
     """Nsight Systems (on ROCm: rocprof takes its place)."""
 
     discrete: bool | None = False
-    """One report per stage instead of one per step; null: as the global profiler."""
+    """Without effect."""
     controller_nsight_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the controller process, passed on."""
+    """Without effect."""
     worker_nsight_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the worker processes, passed on."""
+    """Without effect."""
     name: str = "nsight"
-    """Name of the tool."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class NPUToolConfig(Node):
     """Ascend's profiler; without effect on other platforms."""
 
     contents: list[str] = field(default_factory=list)
-    """npu, cpu, memory, shapes, module, stack."""
+    """Without effect."""
     level: str = "level0"
-    """level_none, level0, level1, level2."""
+    """Without effect."""
     analysis: bool = True
-    """Analyse the trace at the end."""
+    """Without effect."""
     discrete: bool = False
-    """One report per stage instead of one per step."""
+    """Without effect."""
     name: str = "npu"
-    """Name of the tool."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class TorchProfilerToolConfig(Node):
     """torch.profiler."""
 
     contents: list[str] = field(default_factory=list)
-    """cuda, cpu, memory, shapes, stack."""
+    """Without effect."""
     discrete: bool = False
-    """One trace per stage instead of one per step."""
+    """Without effect."""
     name: str = "torch"
-    """Name of the tool."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class TorchMemoryToolConfig(Node):
     """torch's memory history."""
 
     trace_alloc_max_entries: int = 100_000
-    """Allocations kept."""
+    """Without effect."""
     stack_depth: int = 32
-    """Frames kept per allocation."""
+    """Without effect."""
     context: str = "all"
-    """Which events carry a stack."""
+    """Without effect."""
     stacks: str = "all"
-    """python, cpp or all."""
+    """Without effect."""
     kw_args: dict[str, Any] = field(default_factory=dict)
-    """Further arguments, passed on."""
+    """Without effect."""
     name: str = "torch_memory"
-    """Name of the tool."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class PrecisionDebuggerToolConfig(Node):
     """Ascend's msprobe, left out."""
 
     config_path: str | None = None
-    """File of the tool."""
+    """Without effect."""
     steps: list[int] | None = None
-    """Steps to record."""
+    """Without effect."""
     stages: list[str] | None = None
-    """Stages to record."""
+    """Without effect."""
     strict: bool = False
-    """Stop on a failed record."""
+    """Without effect."""
     name: str = "precision_debugger"
-    """Name of the tool."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,15 @@ class ToolConfigs(Node):
     """Settings per tool; only the chosen tool's are read."""
 
     nsys: NsightToolConfig = field(default_factory=NsightToolConfig)
-    """Nsight Systems."""
+    """Without effect."""
     npu: NPUToolConfig = field(default_factory=NPUToolConfig)
-    """Ascend."""
+    """Without effect."""
     torch: TorchProfilerToolConfig = field(default_factory=TorchProfilerToolConfig)
-    """torch.profiler."""
+    """Without effect."""
     torch_memory: TorchMemoryToolConfig = field(default_factory=TorchMemoryToolConfig)
-    """Memory history."""
+    """Without effect."""
     precision_debugger: PrecisionDebuggerToolConfig = field(default_factory=PrecisionDebuggerToolConfig)
-    """msprobe."""
+    """Without effect."""
 
 
 @dataclass(frozen=True)
@@ -106,24 +106,26 @@ class ProfilerConfig(Node):
     """The profiler of one role, or (with `steps`) of the whole job."""
 
     tool: str | None = None
-    """nsys, torch, torch_memory, or null for none."""
+    """Without effect."""
     enable: bool = False
-    """This role is profiled."""
+    """Refused when true."""
     all_ranks: bool = False
-    """Every rank, instead of `ranks`."""
+    """Without effect."""
     ranks: list[int] = field(default_factory=list)
-    """Ranks that are profiled."""
+    """Without effect."""
     save_path: str | None = "outputs/profile"
-    """Directory of the reports."""
+    """Without effect."""
     tool_config: ToolConfigs = field(default_factory=ToolConfigs)
-    """Settings per tool."""
+    """Without effect."""
     global_tool_config: ToolConfigs = field(default_factory=ToolConfigs)
-    """Settings per tool for every role."""
+    """Without effect."""
     steps: list[int] | None = None
-    """Training steps that are profiled (global profiler only)."""
+    """Refused when set."""
     profile_continuous_steps: bool = False
-    """Neighbouring steps go into one report (global profiler only)."""
+    """Without effect."""
 
     def __post_init__(self) -> None:
         one_of(self, "tool", (None, "nsys", "npu", "torch", "torch_memory", "precision_debugger"))
-        refuse(self.tool == "precision_debugger", "tool", "msprobe's precision debugger", "use tool=torch")
+        remedy = "read the spans in default_local_dir/trace, or start the job under the profiler"
+        refuse(self.enable, "enable", "a profiler started by the configuration", remedy)
+        refuse(self.steps, "steps", "a profiler started by the configuration", remedy)

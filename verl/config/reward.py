@@ -5,7 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl.config.checks import at_least, one_of, require
+from verl.config.checks import at_least, one_of, refuse, require
 from verl.config.node import Node
 from verl.config.rollout import RolloutConfig
 
@@ -69,21 +69,21 @@ class RewardModelConfig(Node):
     """A model that scores, behind rollout servers of its own."""
 
     enable: bool = False
-    """Use one."""
+    """Refused when true."""
     enable_resource_pool: bool = False
-    """A pool of its own instead of the trainer's."""
+    """Without effect."""
     n_gpus_per_node: int = 8
-    """Devices per node of that pool."""
+    """Without effect."""
     nnodes: int = 0
-    """Nodes of that pool."""
+    """Without effect."""
     model_path: str | None = None
-    """Directory or hub name."""
+    """Without effect."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    """Its servers."""
+    """Without effect."""
 
     def __post_init__(self) -> None:
-        if self.enable:
-            require(self.model_path is not None, "model_path", None, "a directory or hub name")
+        remedy = "ask a server of yours from reward.custom_reward_function (it may be async)"
+        refuse(self.enable, "enable", "a reward model behind servers of the trainer's", remedy)
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,12 @@ class AgentLoopConfig(Node):
     custom_async_server: CustomAsyncServerConfig = field(default_factory=CustomAsyncServerConfig)
     """A server class of yours."""
     agent_loop_manager_class: str | None = None
-    """Dotted path of a manager of yours."""
+    """Refused when set."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "num_workers")
+        remedy = "write an agent loop (agent_loop_config_path)"
+        refuse(self.agent_loop_manager_class, "agent_loop_manager_class", "another agent-loop manager", remedy)
 
 
 @dataclass(frozen=True)
@@ -105,30 +107,15 @@ class TraceConfig(Node):
     experiment_name: str | None = None
     """Follows trainer.experiment_name."""
     backend: str | None = None
-    """null, file, weave or mlflow."""
+    """Refused when set: spans go to `default_local_dir`/trace."""
     token2text: bool = False
-    """Decode tokens into the trace."""
+    """Without effect; `trainer.rollout_data_dir` holds the texts."""
     max_samples_per_step_per_worker: int | None = None
-    """Trajectories traced per step and worker; null: all."""
+    """Without effect."""
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "max_samples_per_step_per_worker")
-
-
-@dataclass(frozen=True)
-class ServerConfig(Node):
-    """Patience with a rollout server."""
-
-    timeout: float = 60.0
-    """Seconds for a control call."""
-    max_attempts: int = 3
-    """Attempts per call."""
-    retry_delay: float = 2.0
-    """Seconds between attempts."""
-    max_connections: int = 1000
-    """Requests in flight per client."""
-    max_start_wait_time: float = 300.0
-    """Seconds that a server may take to start."""
+        remedy = "read default_local_dir/trace, or set trainer.rollout_data_dir"
+        refuse(self.backend, "backend", "tracing to weave or mlflow", remedy)
 
 
 @dataclass(frozen=True)
@@ -247,9 +234,7 @@ class RolloutConfig(Node):
     checkpoint_engine: CheckpointEngineConfig = field(default_factory=CheckpointEngineConfig)
     """The road of new weights."""
     checkpoint_manager_class: str | None = None
-    """Dotted path of a checkpoint-engine manager of yours."""
-    server: ServerConfig = field(default_factory=ServerConfig)
-    """Patience with a server."""
+    """Refused when set."""
     trace: TraceConfig = field(default_factory=TraceConfig)
     """Spans of trajectories."""
     skip: SkipConfig = field(default_factory=SkipConfig)
@@ -262,7 +247,7 @@ class RolloutConfig(Node):
     """The engine can give back its memory."""
     limit_images: int | None = None
     """Images per prompt; null: the engine's choice."""
-    profiler: ProfilerConfig | None = None
+    profiler: ProfilerConfig | None = field(default_factory=ProfilerConfig)
     """The profiler of this role."""
     prometheus: PrometheusConfig = field(default_factory=PrometheusConfig)
     """Scrape file, left out."""
@@ -270,12 +255,10 @@ class RolloutConfig(Node):
     """Refused when set."""
     quantization_config_file: str | None = None
     """Without effect."""
-    mtp: MtpConfig | None = None
+    mtp: MtpConfig | None = field(default_factory=MtpConfig)
     """Multi-token prediction, left out."""
-    qat: QATEngineConfig | None = None
+    qat: QATEngineConfig | None = field(default_factory=QATEngineConfig)
     """Quantisation-aware training, left out."""
-    custom: dict[str, Any] | None = None
-    """Free for a rollout class of yours."""
 
     def __post_init__(self) -> None:
         if self.mode != "async":
@@ -291,6 +274,8 @@ class RolloutConfig(Node):
         one_of(self, "scheduling_policy", (None, "fcfs", "priority"))
         on = self.enable_rollout_routing_replay
         refuse(on, "enable_rollout_routing_replay", "router replay", "set it to false")
+        remedy = "register a backend of yours (checkpoint_engine.custom_backend_module)"
+        refuse(self.checkpoint_manager_class, "checkpoint_manager_class", "another checkpoint-engine manager", remedy)
         refuse(self.quantization, "quantization", "a quantized rollout engine", "set quantization=null, dtype=bfloat16")
         refuse(
             self.log_prob_micro_batch_size,

@@ -28,6 +28,7 @@ from verl.config.reward import RewardConfig
 from verl.config.rollout import RolloutConfig
 from verl.config.schema import Report, build
 from verl.config.trainer import RayKwargs, TrainerConfig
+from verl.config.without_effect import warn_without_effect
 from verl.errors import ConfigError, UnsupportedError
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ def build_config(config: DictConfig | Mapping[str, Any], unknown: Literal["error
     tree = resolve(config)
     _refuse_left_out_choices(tree)
     _settle_rollout_pool(tree)
+    warn_without_effect(tree, RunConfig())
     apply_aliases(tree)
     apply_seed(tree)
     return build_section(RunConfig, tree, unknown)

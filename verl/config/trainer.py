@@ -38,7 +38,7 @@ class TrainerConfig(Node):
     save_freq: int = -1
     """Steps (async: versions) between checkpoints; -1: none."""
     esi_redundant_time: float = 0
-    """Seconds before the end of an elastic instance at which a checkpoint is forced."""
+    """Without effect: SIGTERM saves and ends."""
     resume_mode: str = "auto"
     """auto: the newest checkpoint; disable; resume_path: `resume_from_path`."""
     resume_from_path: str | None = None
@@ -60,7 +60,7 @@ class TrainerConfig(Node):
     max_actor_ckpt_to_keep: int | None = None
     """Checkpoints kept; null: all."""
     max_critic_ckpt_to_keep: int | None = None
-    """Checkpoints kept; null: all."""
+    """Without effect: the critic lies in the same checkpoint as the actor."""
     ray_wait_register_center_timeout: int = 300
     """Without effect: there is no register centre."""
     device: str = "cuda"
@@ -99,4 +99,4 @@ class RayKwargs(Node):
     ray_init: dict[str, Any] = field(default_factory=lambda: {"num_cpus": None})
     """Arguments passed on to ray.init."""
     timeline_json_file: str | None = None
-    """File of Ray's timeline; null: none."""
+    """Without effect: `default_local_dir`/trace holds the spans."""

@@ -6,8 +6,8 @@ import logging
 
 from verl.config.actor import FSDPActorConfig
 from verl.config.async_training import required_samples
-from verl.config.backend_bound import refuse_rollout_backend, refuse_training_backend
-from verl.config.roles import need_critic, need_reference_policy, need_reward_model
+from verl.config.backend_bound import refuse_training_backend
+from verl.config.roles import need_critic, need_reference_policy
 from verl.config.rollout import RolloutConfig
 from verl.config.run import RunConfig
 from verl.errors import ConfigError, UnsupportedError
@@ -37,8 +37,6 @@ def validate(config: RunConfig) -> None:
     _check_algorithm(config)
     if config.rollout is not None:
         num_replicas(config.actor_rollout_ref.rollout)
-    if need_reward_model(config):
-        _check_reward_model(config)
 
 
 def num_replicas(rollout: RolloutConfig, where: str = ROLLOUT) -> int:
@@ -262,20 +260,3 @@ def _check_algorithm(config: RunConfig) -> None:
         logger.warning("%s.n=1: a group of one has no advantage under %s", ROLLOUT, algorithm.adv_estimator)
     if algorithm.use_kl_in_reward and config.actor_rollout_ref.actor.use_kl_loss:
         logger.warning("KL counts twice: algorithm.use_kl_in_reward and %s.use_kl_loss", ACTOR)
-
-
-def _check_reward_model(config: RunConfig) -> None:
-    model = config.reward.reward_model
-    where = "reward.reward_model.rollout"
-    if model.rollout.name is None:
-        raise ConfigError("must be set", where=f"{where}.name", expected="vllm")
-    refuse_rollout_backend(model.rollout.name, f"{where}.name")
-    devices = model.nnodes * model.n_gpus_per_node if model.enable_resource_pool else config.trainer.num_devices
-    size = model.rollout.replica_world_size
-    if devices < size or devices % size:
-        raise ConfigError(
-            f"a pool of {devices} devices cannot hold reward-model replicas of {size} devices",
-            where=f"{where}.tensor_model_parallel_size",
-            got=model.rollout.tensor_model_parallel_size,
-            expected=f"sizes whose product divides {devices}",
-        )

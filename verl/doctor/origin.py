@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where each value of a resolved configuration comes from: default, file, command line, derived."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from verl.config.compose import CommandLine
 from verl.config.node import Node
-
-MISSING = object()
+from verl.config.without_effect import MISSING, default_of
+from verl.config.without_effect import leaves as key_leaves
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def leaves(config: Node, composed: DictConfig, line: CommandLine) -> Iterator[Le
     """Every leaf of `config.raw` with its origin."""
     given = {override.lstrip("+").partition("=")[0] for override in line.overrides}
     defaults = type(config)()
-    for path, value in _flat(config.raw):
-        is_default = _default(defaults, path) == value
+    for path, value in key_leaves(config.raw):
+        is_default = default_of(defaults, path) == value
         yield Leaf(path, value, _origin(path, value, is_default, composed, given), is_default)
 
 
@@ -54,24 +54,3 @@ def _written(composed: DictConfig, path: str) -> Any:
     if child._is_interpolation():
         return child._value()
     return OmegaConf.to_container(child, resolve=False) if OmegaConf.is_config(child) else child._value()
-
-
-def _default(defaults: Any, path: str) -> Any:
-    node = defaults
-    for part in path.split("."):
-        if is_dataclass(node) and part in {field.name for field in fields(node)}:
-            node = getattr(node, part)
-        elif isinstance(node, Mapping) and part in node:
-            node = node[part]
-        else:
-            return MISSING
-    return list(node) if isinstance(node, tuple) else node
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        path = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, path)
-        elif key != "_target_":
-            yield path, value

@@ -27,7 +27,6 @@ from verl.config.rollout import (
     MultiTurnConfig,
     RolloutConfig,
     SamplingConfig,
-    ServerConfig,
     TraceConfig,
 )
 
@@ -61,7 +60,6 @@ __all__ = [
     "RouterReplayConfig",
     "SamplingConfig",
     "SandboxFusionConfig",
-    "ServerConfig",
     "SkipConfig",
     "TraceConfig",
     "TrainingWorkerConfig",
