@@ -33,12 +33,8 @@ class Job:
         self.shm_before = set(os.listdir("/dev/shm"))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("VERL_", "RAY_ADDRESS"))}
         environment |= {TAG: self.tag, "HF_HUB_OFFLINE": "1", "VERL_HOME": str(cwd / "home")}
-        command = [sys.executable, "-m", "verl.experimental.fully_async_policy.fully_async_main"]
-        command += [
-            "--config-name=quickstart",
-            f"trainer.default_local_dir={out}",
-            f"trainer.rollout_data_dir={out}/rollouts",
-        ]
+        command = [sys.executable, "-m", module]
+        command += [f"trainer.default_local_dir={out}", f"trainer.rollout_data_dir={out}/rollouts"]
         command += overrides
         self.cwd = cwd / f"cwd-{self.tag[:6]}"
         self.cwd.mkdir()
