@@ -3,6 +3,10 @@
 """Names, environment and refusals of replicas; placement itself is tested by every server that starts."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +31,38 @@ def test_vllm_is_found_by_its_name_and_a_misspelt_one_is_answered_with_the_neare
         RolloutReplicaRegistry.get("vlm")
 
 
-def test_the_environment_of_a_server_names_job_replica_and_switches(
-    rollout_config: Any, model_config: Any, job_env: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HSA_NO_SCRATCH_RECLAIM", raising=False)
-    environment = make(rollout_config(), model_config, 3).server_environment()
+SHOW_ENVIRONMENT = """
+import json
+from verl.config.front_door import load
+from verl.workers.rollout.schemas import RolloutMode
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
+given = ["actor_rollout_ref.model.path=m", "data.train_files=a", "data.val_files=b"]
+config, _ = load(["--config-name=quickstart", *given])
+replica = vLLMReplica(3, config.actor_rollout_ref.rollout, config.actor_rollout_ref.model)
+replica.rollout_mode = RolloutMode.STANDALONE
+print(json.dumps(replica.server_environment()))
+"""
+
+
+def server_environment(**exported: str) -> dict[str, str]:
+    """What a server would start with, in a process that has just these variables exported beside the usual ones."""
+    usual = {key: value for key, value in os.environ.items() if key not in ("HSA_NO_SCRATCH_RECLAIM", "VERL_PLATFORM")}
+    command = [sys.executable, "-c", SHOW_ENVIRONMENT]
+    out = subprocess.run(command, env=usual | exported, capture_output=True, text=True, timeout=200, check=True)
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+def test_the_environment_of_a_server_names_job_replica_and_switches(job_env: Path) -> None:
+    environment = server_environment()
     assert environment["VERL_JOB_ID"] == "test"
     assert environment["VERL_RUN_DIR"] == str(job_env)
     assert environment["VERL_REPLICA_RANK"] == "3"
     assert environment["HSA_NO_SCRATCH_RECLAIM"] == "1"
-    monkeypatch.setenv("HSA_NO_SCRATCH_RECLAIM", "0")
-    assert make(rollout_config(), model_config).server_environment()["HSA_NO_SCRATCH_RECLAIM"] == "0"
+    assert server_environment(HSA_NO_SCRATCH_RECLAIM="0")["HSA_NO_SCRATCH_RECLAIM"] == "0"
 
 
-def test_ray_must_not_hide_devices_from_a_server_on_rocm(
-    rollout_config: Any, model_config: Any, job_env: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from verl.platform import current_platform
-
-    monkeypatch.setenv("VERL_PLATFORM", "rocm")
-    current_platform.cache_clear()
-    try:
-        environment = make(rollout_config(), model_config).server_environment()
-    finally:
-        monkeypatch.undo()
-        current_platform.cache_clear()
+def test_ray_must_not_hide_devices_from_a_server_on_rocm(job_env: Path) -> None:
+    environment = server_environment(VERL_PLATFORM="rocm")
     assert environment["RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"] == "1"
     assert environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] == "1"
     assert "TORCHDYNAMO_DISABLE" not in environment
