@@ -6,12 +6,13 @@ import logging
 
 import pytest
 
+from verl.errors import ConfigError
 from verl.platform.cpu import CPUPlatform
 from verl.platform.cuda import CUDAPlatform
 from verl.platform.flops import PEAK_FLOPS, peak_flops
 from verl.platform.npu import NPUPlatform, ipc_supported, npu_versions
 from verl.platform.rocm import ROCmPlatform
-from verl.platform.visible_devices import one_mask
+from verl.platform.visible_devices import one_mask, ordinal
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,29 @@ def test_rocm_processes_do_not_reclaim_scratch() -> None:
 )
 def test_three_masks_become_one(environ: dict[str, str], changes: dict[str, str | None]) -> None:
     assert one_mask(environ) == changes
+
+
+def test_a_server_shows_its_devices_and_only_those() -> None:
+    environ = {"HIP_VISIBLE_DEVICES": "4,5,6,7"}
+    ROCmPlatform().show_only("6,7", environ)
+    assert environ == {"CUDA_VISIBLE_DEVICES": "6,7"}
+    contradicting = {"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}
+    with pytest.raises(ConfigError, match="unset CUDA_VISIBLE_DEVICES"):
+        ROCmPlatform().show_only("0", contradicting)
+
+
+@pytest.mark.parametrize(
+    ("device", "mask", "number"),
+    [("3", None, 3), ("6", "4,5,6,7", 2), ("4", "7, 6,5,4", 3), ("GPU-b", "GPU-a,GPU-b", 1)],
+)
+def test_a_device_has_another_number_under_a_mask(device: str, mask: str | None, number: int) -> None:
+    assert ordinal(device, mask) == number
+
+
+@pytest.mark.parametrize(("device", "mask"), [("0", "4,5"), ("0", ""), ("GPU-a", None)])
+def test_a_device_that_the_mask_hides_is_an_error(device: str, mask: str | None) -> None:
+    with pytest.raises(ConfigError, match=rf"hides the device.*device {device}.*start Ray with the same mask"):
+        ordinal(device, mask)
 
 
 def test_masks_of_amd_are_left_alone_on_nvidia_and_cpu() -> None:

@@ -309,7 +309,6 @@ class CollectiveCheckpointEngine(CheckpointEngine):
                     raise WaitTimeout(f"no answer to {what} from {whom} within {self.deadline_s} s ({text})") from error
                 raise PeerLost(f"the weight group broke during {what}; one of {whom} has gone ({text})") from error
 
-
     def _finish_work(self, work: Any, tensor: torch.Tensor) -> None:
         work.wait(self._timeout)
         if tensor.device.type != "cpu":

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from verl.platform.facts import MachineFacts
 from verl.platform.flops import peak_flops
+from verl.platform.visible_devices import ordinal
 from verl.utils.import_utils import optional_import
 
 IPC = Literal["cuda", "hip", "acl", "none"]
@@ -61,6 +62,15 @@ class Platform:
                 environ.pop(name, None)
             else:
                 environ[name] = value
+
+    def show_only(self, devices: str, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Mask all but `devices` (comma-separated, as Ray names them); masks that contradict are an error first."""
+        self.settle_visible_devices(environ)
+        environ[self.visible_devices_env] = devices
+
+    def ordinal_of(self, device: str, environ: Mapping[str, str] = os.environ) -> int:
+        """The number under which a process with this settled environment sees `device`, named as Ray names it."""
+        return ordinal(device, environ.get(self.visible_devices_env))
 
     def server_actor_env(self) -> dict[str, str]:
         """For an actor that holds no device itself and masks those of its children."""

@@ -34,6 +34,26 @@ def one_mask(environ: Mapping[str, str]) -> dict[str, str | None]:
     return {}
 
 
+def ordinal(device: str, mask: str | None) -> int:
+    """The number of `device` among those that `mask` shows; without a mask a device is its own number.
+
+    Raises
+    ------
+    ConfigError
+        where the mask hides it.
+    """
+    shown = None if mask is None else [entry.strip() for entry in mask.split(",")]
+    if shown is None and device.isdecimal():
+        return int(device)
+    if shown is None or device not in shown:
+        raise ConfigError(
+            "the mask of this process hides the device that Ray gave it",
+            got=f"device {device}, mask {mask!r}",
+            remedy="start Ray with the same mask as the job, or unset the mask",
+        )
+    return shown.index(device)
+
+
 def _contradiction(unset: str, value: str, keep: str, kept: str, why: str) -> ConfigError:
     return ConfigError(
         f"both are set, and {why}",

@@ -31,7 +31,9 @@ def load_module(path: str) -> ModuleType:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError("no such Python file", where=path, remedy="give an existing .py file or pkg://module")
-    name = f"verl_user_{file.stem.replace('-', '_').replace(' ', '_')}_{hashlib.sha1(str(file).encode()).hexdigest()[:10]}"
+    name = (
+        f"verl_user_{file.stem.replace('-', '_').replace(' ', '_')}_{hashlib.sha1(str(file).encode()).hexdigest()[:10]}"
+    )
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

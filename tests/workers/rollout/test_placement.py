@@ -61,11 +61,51 @@ def test_the_environment_of_a_server_names_job_replica_and_switches(job_env: Pat
     assert server_environment(HSA_NO_SCRATCH_RECLAIM="0")["HSA_NO_SCRATCH_RECLAIM"] == "0"
 
 
-def test_ray_must_not_hide_devices_from_a_server_on_rocm(job_env: Path) -> None:
-    environment = server_environment(VERL_PLATFORM="rocm")
-    assert environment["RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"] == "1"
-    assert environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] == "1"
+def test_ray_must_not_hide_devices_from_a_server(job_env: Path) -> None:
+    flags = ("RAY_EXPERIMENTAL_NOSET_", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
+    told = {
+        name: {key: value for key, value in server_environment(VERL_PLATFORM=name).items() if key.startswith(flags)}
+        for name in ("rocm", "cuda", "cpu")
+    }
+    assert told == {
+        "rocm": {
+            "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+            "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
+            "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        },
+        "cuda": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"},
+        "cpu": {},
+    }
+
+
+def test_switches_for_cpu_stay_away_from_a_device(job_env: Path) -> None:
+    environment = server_environment(VERL_PLATFORM="rocm", NCCL_CUMEM_ENABLE="1")
     assert "TORCHDYNAMO_DISABLE" not in environment
+    assert environment["NCCL_CUMEM_ENABLE"] == "1", "what the user exported wins"
+
+
+SERVER_OF_TWO_DEVICES = """
+import os, subprocess, sys
+from types import SimpleNamespace
+from verl.workers.rollout.vllm_rollout.vllm_server import vLLMHttpServer
+vLLMHttpServer(SimpleNamespace(), SimpleNamespace(), gpus_per_node=2, cuda_visible_devices=sys.argv[1])
+engine = "import os, torch; print(torch.cuda.seen(), sorted(k for k in os.environ if k.endswith('_VISIBLE_DEVICES')))"
+subprocess.run([sys.executable, "-c", engine], env={**os.environ, "PYTHONPATH": sys.argv[2]}, check=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "mask", [{}, {"HIP_VISIBLE_DEVICES": "4,5,6,7"}, {"CUDA_VISIBLE_DEVICES": ""}, {"HIP_VISIBLE_DEVICES": ""}]
+)
+def test_the_engine_of_a_server_sees_the_devices_that_the_server_was_given(mask: dict[str, str]) -> None:
+    simulated = Path(__file__).parents[2] / "platform" / "simulated_torch"
+    environ = {key: value for key, value in os.environ.items() if not key.endswith("_VISIBLE_DEVICES")}
+    command = [sys.executable, "-c", SERVER_OF_TWO_DEVICES, "7,5", str(simulated)]
+    environ |= {"VERL_PLATFORM": "rocm", **mask}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['device-7', 'device-5'] ['CUDA_VISIBLE_DEVICES']"
 
 
 def test_a_replica_over_two_nodes_is_refused(

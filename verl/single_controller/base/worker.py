@@ -59,9 +59,10 @@ class Worker(WorkerHelper):
 
     def __init__(self, cuda_visible_devices: str | None = None) -> None:
         platform = current_platform()
-        if cuda_visible_devices is not None:
-            os.environ[platform.visible_devices_env] = cuda_visible_devices
-        platform.settle_visible_devices()
+        if cuda_visible_devices is None:
+            platform.settle_visible_devices()
+        else:
+            platform.show_only(cuda_visible_devices)
         self._rank = int(os.environ.get("RANK", "0"))
         self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self._dispatch_dp_rank: dict[str, int] = {}

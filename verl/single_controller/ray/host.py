@@ -51,12 +51,14 @@ def hosted(worker_cls: type) -> type:
         def verl_start(self, env: dict[str, str], device_resource: str | None) -> None:
             """Take over the rank's environment and build the worker."""
             os.environ.update(env)
-            for name, value in current_platform().worker_env().items():
+            platform = current_platform()
+            for name, value in platform.worker_env().items():
                 os.environ.setdefault(name, value)
+            platform.settle_visible_devices()
             own_devices = ray.get_runtime_context().get_accelerator_ids().get(device_resource or "", [])
             if own_devices and ray_noset_visible_devices():
-                # Ray left the mask alone: all devices of the node are visible, and this one is ours.
-                os.environ["LOCAL_RANK"] = own_devices[0]
+                # Ray left the mask alone: all devices that it was started with are visible, and this one is ours.
+                os.environ["LOCAL_RANK"] = str(platform.ordinal_of(own_devices[0]))
             args, kwargs = self.__dict__.pop("_verl_init")
             super().__init__(*args, **kwargs)
 

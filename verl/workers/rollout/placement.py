@@ -120,7 +120,6 @@ class OneNodeReplica(RolloutReplica):
             **self.engine_environment(),
             # The server sets the devices of its workers itself: Ray gives it none and must not hide them.
             **platform.server_actor_env(),
-            "NCCL_CUMEM_ENABLE": "0",
         }
 
     async def sleep(self) -> None:

@@ -73,8 +73,7 @@ class RolloutServer(ABC):
         self._on_cpu = platform.device_type == "cpu"
         os.environ[REPLICA_RANK_ENV] = str(replica_rank)
         if cuda_visible_devices:
-            platform.settle_visible_devices()
-            os.environ[platform.visible_devices_env] = cuda_visible_devices
+            platform.show_only(cuda_visible_devices)
 
     # The engine, by the subclass
 
