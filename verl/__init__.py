@@ -7,11 +7,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+from verl import compat
+
 if TYPE_CHECKING:
     from verl.protocol import DataProto
 
 __version__ = "0.1.0"
 __all__ = ["DataProto", "__version__"]
+
+compat.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -83,6 +83,10 @@ class UnsupportedError(VerlError, NotImplementedError):
     """A thing this package leaves out on purpose; the remedy names what to use."""
 
 
+class UnsupportedImport(UnsupportedError, ImportError):
+    """A name of upstream verl that is left out; `try: import … except ImportError` goes on working."""
+
+
 def first_cause(error: BaseException) -> BaseException:
     """The first real error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
