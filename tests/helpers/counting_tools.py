@@ -49,6 +49,16 @@ class Broken(Counter):
         raise ConnectionError("server is down")
 
 
+class Sloppy(Counter):
+    """A tool that answers with whatever `config.answer` is, and cannot clean up."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        return self.config["answer"], None, None
+
+    async def release(self, instance_id: str, **kwargs: Any) -> None:
+        raise ConnectionError("nothing to release")
+
+
 class Painter(Counter):
     """A tool that answers with a picture."""
 

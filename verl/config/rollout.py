@@ -23,7 +23,7 @@ class SamplingConfig(Node):
     top_p: float = 1.0
     """Probability mass of the candidates, in (0, 1]."""
     do_sample: bool = False
-    """false is greedy whatever the temperature."""
+    """true refuses `temperature` 0; what is drawn follows the temperature alone."""
     n: int = 1
     """Answers per prompt."""
 
@@ -50,7 +50,7 @@ class MultiTurnConfig(Node):
     max_tool_response_length: int = 256
     """Characters kept of a tool's answer."""
     tool_response_truncate_side: str = "middle"
-    """left keeps the head, right keeps the tail, middle keeps both ends."""
+    """left drops the beginning, right drops the end, middle keeps both ends."""
     interaction_config_path: str | None = None
     """YAML list of simulated users."""
     use_inference_chat_template: bool = False

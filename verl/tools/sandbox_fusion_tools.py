@@ -17,7 +17,7 @@ import ray
 
 from verl.errors import ConfigError, PeerLost, UnsupportedError, WaitTimeout
 from verl.tools.base_tool import BaseTool
-from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
+from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse, as_response
 from verl.utils.reward_score.sandbox_fusion.utils import API_TIMEOUT, MAX_RETRIES, SandboxRun, run_in_sandbox
 from verl.waits import bounded, expired, waiting_on
 
@@ -266,13 +266,6 @@ def shorten(text: str, limit: int) -> str:
     mark = f"\n... {len(text)} characters in all ...\n"
     keep = max(0, limit - len(mark))
     return text[: keep - keep // 2] + mark[: limit - keep] + (text[-(keep // 2) :] if keep // 2 else "")
-
-
-def as_response(result: Any) -> ToolResponse:
-    """One response, whatever a function handed back: a response is not wrapped again, None stays without text."""
-    if isinstance(result, ToolResponse):
-        return result
-    return ToolResponse(text=None if result is None else result if isinstance(result, str) else str(result))
 
 
 _SCHEMA = OpenAIFunctionToolSchema.model_validate(

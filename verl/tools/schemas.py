@@ -16,6 +16,7 @@ __all__ = [
     "OpenAIFunctionToolCall",
     "OpenAIFunctionToolSchema",
     "ToolResponse",
+    "as_response",
 ]
 
 
@@ -120,3 +121,10 @@ class ToolResponse(BaseModel):
 
     def is_text_only(self) -> bool:
         return bool(self.text) and not self.image and not self.video
+
+
+def as_response(result: Any) -> ToolResponse:
+    """One response, whatever a function handed back: a response is not wrapped again, None stays without text."""
+    if isinstance(result, ToolResponse):
+        return result
+    return ToolResponse(text=None if result is None else result if isinstance(result, str) else str(result))

@@ -13,8 +13,11 @@ from omegaconf import OmegaConf
 from scripted_client import ScriptedClient
 from word_tokenizer import word_tokenizer
 
+from verl.errors import UnsupportedError
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.experimental.agent_loop.tool_parser import FunctionCall
+from verl.tools.schemas import ToolResponse
 from verl.utils.chat_template import apply_chat_template
 
 TOKENIZER = word_tokenizer()
@@ -46,6 +49,11 @@ def run(
     tmp_path: Path, client: ScriptedClient, tool: str = "Counter", params: dict[str, Any] | None = None, **options: Any
 ) -> AgentLoopOutput:
     row = options.pop("row", make_row("w1 w2", "x"))
+    loop = make_loop(tmp_path, client, tool, **options)
+    return asyncio.run(loop.run({"logprobs": True} | (params or {}), **row))
+
+
+def make_loop(tmp_path: Path, client: ScriptedClient, tool: str, **options: Any) -> ToolAgentLoop:
     tools = write_tools(
         tmp_path / f"{tool}-{len(options)}.yaml", f"counting_tools.{tool}", **options.pop("tool_config", {})
     )
@@ -55,7 +63,7 @@ def run(
     OmegaConf.update(config, "actor_rollout_ref.rollout.multi_turn.tool_config_path", tools)
     for key, value in options.items():
         OmegaConf.update(config, f"actor_rollout_ref.rollout.{key.replace('__', '.')}", value, force_add=True)
-    loop = ToolAgentLoop(
+    return ToolAgentLoop(
         trainer_config=DictConfigWrap(config),
         server_manager=client,
         tokenizer=OneTokenCalls(),
@@ -63,7 +71,6 @@ def run(
         dataset_cls=None,
         data_config=DictConfigWrap(config.data),
     )
-    return asyncio.run(loop.run({"logprobs": True} | (params or {}), **row))
 
 
 def test_a_conversation_with_tools_is_its_own_rendering(tmp_path: Path) -> None:
@@ -110,6 +117,24 @@ def test_a_tool_that_fails_is_told_to_the_model_and_the_sample_finishes(tmp_path
     assert output.response_ids[-2:] == ids("w7 <end>")
     told = TOKENIZER.decode(client.calls[1][0][1])
     assert "Error" in told
+
+
+@pytest.mark.parametrize(("answer", "told"), [("w41", "w41"), (41, "41"), (None, "")])
+def test_whatever_a_tool_hands_back_becomes_one_text(tmp_path: Path, answer: Any, told: str) -> None:
+    client = ScriptedClient(turns=[ids("w199 <end>"), ids("w7 <end>")])
+    output = run(tmp_path, client, tool="Sloppy", tool_config={"answer": answer})
+    # The failing release is a warning: the sample ends like any other.
+    assert output.response_ids[-2:] == ids("w7 <end>") and len(client.calls) == 2
+    start = output.response_mask.index(0)
+    between = [t for t, own in zip(output.response_ids[start:], output.response_mask[start:], strict=True) if not own]
+    assert between == ids(f"\ntool : {told} <end>\nassistant :")
+
+
+def test_a_film_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path, ScriptedClient(), "Counter")
+    loop.processor = "any"
+    with pytest.raises(UnsupportedError, match=r"tool calculator: videos.*return images or text"):
+        loop._tool_message(FunctionCall(name="calculator", arguments="{}"), ToolResponse(video=["film"]))
 
 
 def test_a_picture_for_a_text_model_names_the_processor(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def test_a_single_turn_group_is_one_call_with_parameters_of_its_own_each(tiny_mo
     assert [len(call) for call in client.calls] == [3]
     params = [params for _, _, params in client.calls[0]]
     assert params[0] == {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
-    assert len({request_id for request_id, _, _ in client.calls[0]}) == 3
+    assert [request_id for request_id, _, _ in client.calls[0]] == [row.extra_fields["request_id"] for row in group]
+    assert len({row.extra_fields["request_id"] for row in group}) == 3
     assert meta.num_trajectories == len(group) == 3 and group[0].num_turns == 2
 
 
@@ -163,6 +164,8 @@ def test_all_per_token_arrays_are_cut_together() -> None:
     row = convert(output(6, extra_fields={"token_versions": [1, 1, 2, 2, 3, 3]}))
     assert [len(array) for array in (row.response_ids, row.response_mask, row.log_probs, row.token_versions)] == [4] * 4
     assert row.token_versions.tolist() == [1, 1, 2, 2] and row.versions == (1, 2)
+    assert row.extra_fields["finish_reason"] == "length"
+    assert "finish_reason" not in convert(output(4)).extra_fields
 
 
 def test_versions_fall_back_to_the_servers_and_then_to_the_submission() -> None:

@@ -29,10 +29,19 @@ def folded(name: str, values: list[float], counts: list[int] | None = None) -> f
         ("training/global_step", 3.0),
         ("fully_async/total_wait_time", 6.0),
         ("actor/pg_loss", 2.0),
+        # "min", "max" and "sum" inside another word say nothing.
+        ("x/terminated_ratio", 2.0),
+        ("x/softmax_temp", 2.0),
+        ("x/tokens_consumed", 2.0),
+        ("training/rollout_probs_diff_max", 3.0),
     ],
 )
 def test_each_name_follows_its_rule(name: str, expected: float) -> None:
     assert folded(name, [1.0, 2.0, 3.0]) == expected
+
+
+def test_a_weighted_average_counts_the_samples_of_each_step() -> None:
+    assert folded("x/weighted_avg", [0.0, 4.0], counts=[1, 3]) == 3.0
 
 
 def test_throughput_and_idle_ratio_are_taken_over_the_whole_version() -> None:

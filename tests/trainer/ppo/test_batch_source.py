@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.protocol import DataProto
-from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
+from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows, without_padding
 
 
 def batch_of(lengths: list[int]) -> DataProto:
@@ -45,6 +45,17 @@ def test_padding_leaves_the_original_rows_untouched() -> None:
     padded = pad_with_masked_rows(batch, multiple=4)
     assert torch.equal(padded.batch["response_mask"][:3], batch.batch["response_mask"])
     assert batch.batch["response_mask"].sum() == 6
+
+
+def test_the_filling_rows_come_out_again_wherever_they_stand() -> None:
+    batch = batch_of([3, 1, 2])
+    padded = pad_with_masked_rows(batch, multiple=8)
+    padded.meta_info["global_token_num"] = padded.batch["attention_mask"].sum(-1).tolist()
+    padded.reorder(torch.tensor([7, 2, 5, 0, 4, 1, 3, 6]))
+    real = without_padding(padded)
+    assert real.batch["row"].tolist() == [2, 0, 1]
+    assert real.meta_info["global_token_num"] == [2, 3, 1] and real.meta_info["temperature"] == 1.0
+    assert without_padding(batch) is batch
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=24).filter(lambda lengths: len(lengths) % 2 == 0))

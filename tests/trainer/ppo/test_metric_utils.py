@@ -17,6 +17,7 @@ from verl.trainer.ppo.metric_utils import (
     compute_timing_metrics,
     compute_variance_proxy_metrics,
     rollout_mismatch_metrics,
+    scores_of,
 )
 
 P, T = 3, 5
@@ -99,6 +100,34 @@ def test_the_stop_reason_decides_what_was_cut() -> None:
     assert compute_data_metrics(batch(lengths=(5, 3, 2)))["response_length/clip_ratio"] == pytest.approx(1 / 3)
     partly = batch(lengths=(5, 3, 2), stop_reason=["stop", None, "length"])
     assert compute_data_metrics(partly)["response_length/clip_ratio"] == pytest.approx(1 / 3)
+
+
+def test_the_engines_own_word_counts_before_completed() -> None:
+    # Our servers say "completed" of every answer that was not aborted, and what ended it in `finish_reason`.
+    completed = ["completed"] * 3
+    data = batch(lengths=(4, 3, 2), stop_reason=completed, finish_reason=["length", "stop", "length"])
+    assert compute_data_metrics(data)["response_length/clip_ratio"] == pytest.approx(2 / 3)
+    assert compute_data_metrics(batch(lengths=(5, 3, 2), stop_reason=completed))[
+        "response_length/clip_ratio"
+    ] == pytest.approx(1 / 3)
+    # An answer that ends by itself on the last token is not cut; a row without a word goes by its width.
+    data = batch(lengths=(5, 5, 2), stop_reason=completed, finish_reason=["stop", None, "length"])
+    assert compute_data_metrics(data)["response_length/clip_ratio"] == pytest.approx(2 / 3)
+
+
+def test_a_failed_reward_is_no_score_of_zero_and_a_given_value_is_one() -> None:
+    data = batch(reward_error=[None, "boom", "boom", None])
+    scores = torch.zeros(4, T, dtype=torch.float64)
+    scores[:, 0] = torch.tensor([3.0, 0.0, -1.0, 1.0])
+    data.batch["token_level_scores"] = data.batch["token_level_rewards"] = scores
+    data.batch["response_mask"][1] = 0
+    found = compute_data_metrics(data)
+    assert found["critic/score/mean"] == found["critic/rewards/mean"] == pytest.approx(1.0)
+    assert (found["critic/score/min"], found["critic/score/max"]) == (-1.0, 3.0)
+    assert scores_of(data, "token_level_scores") == [3.0, None, -1.0, 1.0]
+    # A row that rejection sampling masked has its score all the same.
+    data.batch["response_mask"][0] = 0
+    assert compute_data_metrics(data)["critic/score/max"] == 3.0
 
 
 def test_lengths_of_prompts_and_responses() -> None:

@@ -155,3 +155,23 @@ def test_supervised_loss_reads_the_end_of_a_longer_mask() -> None:
     data = DataProto.from_dict(tensors={"loss_mask": torch.tensor([[1, 1, 0, 1]])})
     loss, _ = sft_loss({}, {"log_probs": torch.tensor([[-1.0, -100.0, -3.0]])}, data)
     assert loss.item() == 2.0
+
+
+@pytest.mark.parametrize("kind", ["k1", "abs", "k2", "k3", "k1+", "abs+", "k2+", "k3+"])
+@pytest.mark.parametrize("name", ["log_probs", "entropy", "ref_log_prob", "old_log_probs", "advantages"])
+def test_garbage_outside_the_mask_reaches_neither_loss_nor_gradient(kind: str, name: str) -> None:
+    data, clean = batch(), batch()
+    outside = data.batch["response_mask"] == 0
+    out, clean_out = output(data), output(clean)
+    config = ACTOR | {"kl_loss_type": kind}
+    expected, _ = ppo_loss(config, clean_out, clean)
+    if name in out:
+        out[name] = out[name].detach().masked_fill(outside, float("nan")).requires_grad_(out[name].requires_grad)
+    else:
+        data.batch[name] = data.batch[name].masked_fill(outside, float("nan"))
+    loss, metrics = ppo_loss(config, out, data)
+    torch.testing.assert_close(loss, expected)
+    assert all(np.isfinite(metric.aggregate()) for metric in metrics.values())
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(out["log_probs"].grad, clean_out["log_probs"].grad)

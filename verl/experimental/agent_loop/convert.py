@@ -32,6 +32,9 @@ def to_trajectory(
     log_probs = output.response_logprobs
     metrics = output.metrics.model_dump()
     fields.pop("token_versions", None)
+    if len(mask) > response_length:
+        # Whatever the last answer ended with, the trajectory ends with the limit.
+        fields["finish_reason"] = "length"
     return Trajectory(
         uid=uid,
         prompt_ids=np.asarray(output.prompt_ids, dtype=np.int32),

@@ -30,9 +30,9 @@ class SingleTurnAgentLoop(AgentLoopBase):
         messages = list(kwargs["raw_prompt"])
         media = await self.process_vision_info(messages)
         prompt_ids = await self.render_first_prompt(messages, self.tool_schemas, media, kwargs.get("index"))
-        started_s = time.monotonic()
+        started_s, request_id = time.monotonic(), uuid4().hex
         output = await self.server_manager.generate(
-            request_id=uuid4().hex,
+            request_id=request_id,
             prompt_ids=prompt_ids,
             sampling_params=sampling_params,
             image_data=media.get("images"),
@@ -51,6 +51,11 @@ class SingleTurnAgentLoop(AgentLoopBase):
             multi_modal_data=media or None,
             num_turns=2,
             metrics=metrics,
-            extra_fields={"stop_reason": output.stop_reason, "turn_scores": [], "tool_rewards": []}
-            | output.extra_fields,
+            extra_fields={
+                "request_id": request_id,
+                "stop_reason": output.stop_reason,
+                "turn_scores": [],
+                "tool_rewards": [],
+                **output.extra_fields,
+            },
         )

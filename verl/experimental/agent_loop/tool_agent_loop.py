@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 from uuid import uuid4
 
+from verl.errors import UnsupportedError
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.experimental.agent_loop.turns import truncate_text, turn_ids
@@ -19,7 +20,7 @@ from verl.experimental.agent_loop.utils import build_gpt_oss_tool_response_text
 from verl.interactions.base import BaseInteraction
 from verl.interactions.utils.interaction_registry import initialize_interactions_from_config
 from verl.tools.base_tool import BaseTool
-from verl.tools.schemas import ToolResponse
+from verl.tools.schemas import ToolResponse, as_response
 from verl.tools.utils.tool_registry import initialize_tools_from_config
 from verl.utils.chat_template import render_prompt
 from verl.waits import bounded
@@ -271,7 +272,11 @@ class ToolAgentLoop(AgentLoopBase):
                 f"the tool {call.name!r} returned images or videos, and this model has no processor: it reads text only"
             )
         if response.video:
-            raise NotImplementedError("videos in a tool's answer are not supported; return images")
+            raise UnsupportedError(
+                "videos in a tool's answer are not part of this package",
+                where=f"tool {call.name}",
+                remedy="return images or text",
+            )
         parts: list[dict[str, Any]] = [{"type": "image"} for _ in response.image or []]
         if response.text:
             parts.append({"type": "text", "text": response.text})
@@ -341,16 +346,25 @@ class ToolAgentLoop(AgentLoopBase):
                 whom=f"tool {tool_call.name}",
                 deadline_s=TOOL_DEADLINE_S,
             )
+            response = as_response(response)
         except Exception as error:
             logger.warning("tool %s failed: %s: %s", tool_call.name, type(error).__name__, error)
             text = f"Error when executing tool: {type(error).__name__}: {error}"
             return ToolResponse(text=self._cut(text)), 0.0, {"error": type(error).__name__}
         finally:
             if tool is not None and instance_id is not None:
-                await tool.release(instance_id)
+                await self._release(tool, instance_id)
         if response.text is not None:
             response = response.model_copy(update={"text": self._cut(response.text)})
         return response, reward, metrics or {}
+
+    @staticmethod
+    async def _release(tool: BaseTool, instance_id: str) -> None:
+        try:
+            await tool.release(instance_id)
+        except Exception as error:
+            # The answer is there already, or its own error is: neither is lost over the cleaning up.
+            logger.warning("tool %s could not be released: %s: %s", tool.name, type(error).__name__, error)
 
     def _cut(self, text: str) -> str:
         return truncate_text(text, self.max_tool_response_length, self.tool_response_truncate_side)
@@ -371,6 +385,7 @@ class ToolAgentLoop(AgentLoopBase):
             num_turns=agent_data.user_turns + agent_data.assistant_turns + 1,
             metrics=AgentLoopMetrics(**agent_data.metrics),
             extra_fields={
+                "request_id": agent_data.request_id,
                 "turn_scores": agent_data.turn_scores,
                 "tool_rewards": agent_data.tool_rewards,
                 "token_versions": agent_data.token_versions[: self.response_length],

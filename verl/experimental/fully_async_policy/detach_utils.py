@@ -11,6 +11,7 @@ from verl.experimental.agent_loop.postprocess import assemble
 from verl.experimental.agent_loop.trajectory import Trajectory
 from verl.experimental.fully_async_policy.rollout_sample import RolloutSample, ValidateMetrics
 from verl.protocol import DataProto
+from verl.utils.metric.utils import words
 
 __all__ = [
     "MetricsAggregator",
@@ -88,7 +89,8 @@ def staleness_metrics(samples: list[RolloutSample], batch: DataProto, version: i
 class MetricsAggregator:
     """Folds the metrics of the local steps between two weight publications into one record.
 
-    The rule of a name is looked up in the table of exceptions first, then by its words (verl's documented rule).
+    The rule of a name is looked up in the table of exceptions first, then by its whole words: "min" is a word of
+    `score/min` and none of `terminated_ratio`.
     """
 
     LAST = frozenset(
@@ -108,12 +110,11 @@ class MetricsAggregator:
         "timing_s/agent_loop/tool_calls/max": "max",
     }
     BY_WORD = (
-        (("timing_s/",), "sum"),
-        (("mean", "avg", "average"), "mean"),
-        (("max", "maximum"), "max"),
-        (("min", "minimum"), "min"),
-        (("weighted_avg",), "weighted"),
-        (("sum", "total"), "sum"),
+        ({"weighted"}, "weighted"),
+        ({"mean", "avg", "average"}, "mean"),
+        ({"max", "maximum"}, "max"),
+        ({"min", "minimum"}, "min"),
+        ({"sum", "total"}, "sum"),
     )
 
     def __init__(self, total_gpus: int) -> None:
@@ -140,8 +141,10 @@ class MetricsAggregator:
             return "last"
         if name in self.BY_NAME:
             return self.BY_NAME[name]
-        lower = name.lower()
-        return next((rule for words, rule in self.BY_WORD if any(word in lower for word in words)), "mean")
+        if name.startswith("timing_s/"):
+            return "sum"
+        found = set(words(name))
+        return next((rule for known, rule in self.BY_WORD if known & found), "mean")
 
     def get_aggregated_metrics(self) -> dict[str, float]:
         """One value per name, and the ratios that only make sense over the whole version."""

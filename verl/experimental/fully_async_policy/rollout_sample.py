@@ -7,7 +7,6 @@ from typing import Any
 
 from verl.experimental.agent_loop.trajectory import GroupMeta
 
-
 # int32 id, bool mask, float32 log-prob, int32 version.
 BYTES_PER_TOKEN = 13
 

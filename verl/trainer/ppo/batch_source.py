@@ -31,6 +31,17 @@ def pad_with_masked_rows(batch: DataProto, multiple: int) -> DataProto:
     return padded
 
 
+def without_padding(batch: DataProto) -> DataProto:
+    """The rows that `pad_with_masked_rows` did not add, in their order; token counts of the batch follow."""
+    uids = batch.non_tensor_batch.get("uid")
+    real = [] if uids is None else [i for i, uid in enumerate(uids) if not str(uid).startswith(f"{PAD_UID}-")]
+    if uids is None or len(real) == len(batch):
+        return batch
+    rows = batch.select_idxs(np.array(real, dtype=np.int64))
+    rows.meta_info = batch.meta_info | {"global_token_num": rows.batch["attention_mask"].sum(-1).tolist()}
+    return rows
+
+
 def balance_batch(batch: DataProto, dp_size: int, logging_prefix: str = "global_seqlen") -> Metrics:
     """Reorder rows in place so that the contiguous share of each rank has about the same number of tokens."""
     lengths = batch.batch["attention_mask"].sum(-1).tolist()

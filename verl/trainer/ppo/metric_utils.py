@@ -31,9 +31,13 @@ __all__ = [
     "process_validation_metrics",
     "reduce_metrics",
     "rollout_mismatch_metrics",
+    "scores_of",
+    "unscored_rows",
 ]
 
-_STOP_REASONS = ("stop_reason", "finish_reason")
+# The engine's own word first: `stop_reason` is "completed" for an answer that ended and for one that was cut.
+_STOP_REASONS = ("finish_reason", "stop_reason")
+_ENDS = ("stop", "length")
 # The generation time is spent on response tokens, every other timer on all tokens.
 _TIMERS_OF_ALL_TOKENS = ("ref", "values", "adv", "update_critic", "update_actor")
 
@@ -41,16 +45,17 @@ _TIMERS_OF_ALL_TOKENS = ("ref", "values", "adv", "update_critic", "update_actor"
 def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
     """Scores, rewards, advantages, returns, values, lengths and turns of a batch; 0 where nothing can be counted.
 
-    Aborted (empty) and unscorable (NaN) trajectories are left out of scores and rewards.
+    Aborted (empty) and unscorable (NaN, or `reward_error`) trajectories are left out of scores and rewards.
     """
     tensors = batch.batch
     info = _compute_response_info(batch)
     mask_BT = tensors["response_mask"].bool()
     answered_B = info["response_length"] > 0
+    scored_B = answered_B & ~unscored_rows(batch)
     metrics = {}
     for name, key in (("score", "token_level_scores"), ("rewards", "token_level_rewards")):
         total_B = tensors[key].sum(-1)
-        metrics |= _spread(f"critic/{name}", total_B[answered_B & torch.isfinite(total_B)])
+        metrics |= _spread(f"critic/{name}", total_B[scored_B & torch.isfinite(total_B)])
     for name in ("advantages", "returns"):
         metrics |= _spread(f"critic/{name}", tensors[name][mask_BT])
     if use_critic:
@@ -61,6 +66,23 @@ def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
             counts = torch.from_numpy(np.asarray(batch.non_tensor_batch[column], dtype=np.float64))
             metrics |= _spread(name, counts)
     return metrics
+
+
+def unscored_rows(batch: Any) -> Tensor:
+    """Rows whose zeros are no score [B], bool: the reward failed and nothing was put in its place.
+
+    Such a row has `reward_error` and no token left in its mask; where `reward.on_error` gives a value, tokens stay.
+    """
+    kept_B = batch.batch["response_mask"].bool().any(-1)
+    errors = batch.non_tensor_batch.get("reward_error", [None] * len(kept_B))
+    failed_B = torch.tensor([error is not None for error in errors], dtype=torch.bool, device=kept_B.device)
+    return failed_B & ~kept_B
+
+
+def scores_of(batch: Any, key: str) -> list[float | None]:
+    """The summed score of each row of the tensor `key`, None where the reward failed."""
+    totals = batch.batch[key].sum(-1).tolist()
+    return [None if failed else total for total, failed in zip(totals, unscored_rows(batch).tolist(), strict=True)]
 
 
 def _compute_response_info(batch: Any) -> dict[str, Tensor]:
@@ -111,12 +133,14 @@ def _length_metrics(batch: Any, info: dict[str, Tensor], answered_B: Tensor) -> 
 
 
 def _cut_short(batch: Any, response_B: Tensor, limit: int) -> Tensor:
-    """Which responses the length limit cut: by stop reason where every row has one, else by width."""
-    for column in _STOP_REASONS:
-        reasons = batch.non_tensor_batch.get(column)
-        if reasons is not None and all(reason is not None for reason in reasons):
-            return torch.tensor([reason == "length" for reason in reasons], dtype=torch.bool, device=response_B.device)
-    return response_B == limit
+    """Which responses the length limit cut: by the reason that a row gives, else by its width."""
+    cut_B = response_B == limit
+    for row in range(len(cut_B)):
+        words = [batch.non_tensor_batch[name][row] for name in _STOP_REASONS if name in batch.non_tensor_batch]
+        word = next((word for word in words if word in _ENDS), None)
+        if word is not None:
+            cut_B[row] = word == "length"
+    return cut_B
 
 
 def _mean(flags: Tensor) -> float:

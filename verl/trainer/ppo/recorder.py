@@ -10,7 +10,13 @@ import numpy as np
 from verl.protocol import DataProto
 from verl.tracking import Tracking
 from verl.tracking.rollout_dump import dump_generations
-from verl.trainer.ppo.metric_utils import compute_data_metrics, compute_throughout_metrics, compute_timing_metrics
+from verl.trainer.ppo.batch_source import without_padding
+from verl.trainer.ppo.metric_utils import (
+    compute_data_metrics,
+    compute_throughout_metrics,
+    compute_timing_metrics,
+    scores_of,
+)
 from verl.trainer.ppo.steps import Metrics
 
 logger = logging.getLogger(__name__)
@@ -44,7 +50,8 @@ class StepRecorder:
         self.latest: dict[str, float] = {}
 
     def step(self, step: int, batch: DataProto, metrics: Metrics, timing_raw: dict[str, float]) -> None:
-        """Add one local step."""
+        """Add one local step; rows that only fill up the batch count nowhere."""
+        batch = without_padding(batch)
         record = {"training/global_step": step, "training/epoch": metrics.get("training/epoch", 0)}
         record |= metrics
         record |= compute_data_metrics(batch=batch, use_critic=self.use_critic)
@@ -71,9 +78,8 @@ class StepRecorder:
 
 
 def dump_batch(batch: DataProto, directory: str, step: int, tokenizer: Any) -> None:
-    """Write the trajectories of a training batch to `<directory>/<step>.jsonl`; padding rows are left out."""
-    real = np.nonzero(batch.batch["response_mask"].any(-1).numpy())[0]
-    rows = batch.select_idxs(real)
+    """Write the trajectories of a training batch to `<directory>/<step>.jsonl`, those without a score included."""
+    rows = without_padding(batch)
     columns = rows.non_tensor_batch
     versions_BT = rows.batch["token_versions"]
     extras = {
@@ -88,6 +94,6 @@ def dump_batch(batch: DataProto, directory: str, step: int, tokenizer: Any) -> N
         inputs=tokenizer.batch_decode(rows.batch["prompts"], skip_special_tokens=True),
         outputs=tokenizer.batch_decode(rows.batch["responses"], skip_special_tokens=True),
         gts=[(item or {}).get("ground_truth") for item in columns.get("reward_model", [{}] * len(rows))],
-        scores=rows.batch["token_level_scores"].sum(-1).tolist(),
+        scores=scores_of(rows, "token_level_scores"),
         extras=extras,
     )

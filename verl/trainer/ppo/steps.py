@@ -21,7 +21,7 @@ from verl.algorithms.rollout_correction import (
     apply_bypass_mode,
     compute_rollout_correction_and_add_to_batch,
 )
-from verl.algorithms.tensor_math import masked_mean
+from verl.algorithms.tensor_math import masked_mean, zero_outside
 from verl.errors import DataError
 from verl.protocol import DataProto
 from verl.trainer.ppo.metric_utils import rollout_mismatch_metrics
@@ -196,7 +196,7 @@ def apply_kl_penalty(data: DataProto, kl_ctrl: Any, kl_penalty: str = "kl") -> t
     Ziegler et al. 2019, eq. 2 (reward minus KL) and its adaptive controller.
     """
     mask_BT = data.batch["response_mask"]
-    kl_BT = estimate_kl(data.batch["old_log_probs"], data.batch["ref_log_prob"], kl_penalty) * mask_BT
+    kl_BT = zero_outside(mask_BT, estimate_kl(data.batch["old_log_probs"], data.batch["ref_log_prob"], kl_penalty))
     beta = kl_ctrl.value
     data.batch["token_level_rewards"] = data.batch["token_level_scores"] - beta * kl_BT
     current_kl = masked_mean(kl_BT, mask_BT, axis=-1).mean().item()

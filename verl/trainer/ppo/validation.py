@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the policy on the validation set, once for every trainer."""
 
+import math
 import random
 import time
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
 from verl.protocol import DataProto
 from verl.tracking.rollout_dump import dump_generations
-from verl.trainer.ppo.metric_utils import process_validation_metrics
+from verl.trainer.ppo.metric_utils import process_validation_metrics, scores_of
 from verl.utils.trace import span
+
+_SPREAD = (("min", min), ("max", max), ("mean", np.mean))
 
 
 async def validate(
@@ -24,35 +26,30 @@ async def validate(
     -------
     metrics named `val-core/<data source>/<variable>/<metric>@<n>` and `val-aux/...`, and sample rows for the table.
     """
-    sources: list[str] = []
-    uids: list[str] = []
-    scores: list[float] = []
     rows: list[dict[str, Any]] = []
-    variables: dict[str, list[Any]] = defaultdict(list)
     started = time.monotonic()
     with span("validate", version=version):
         for rows_of_batch in loader:
             batch = DataProto.from_single_dict(rows_of_batch)
-            size = len(batch)
             if "uid" not in batch.non_tensor_batch:
-                batch.non_tensor_batch["uid"] = np.array([f"val-{len(uids) + i}" for i in range(size)], dtype=object)
+                first = len(rows)
+                batch.non_tensor_batch["uid"] = np.array(
+                    [f"val-{first + i}" for i in range(len(batch))], dtype=object
+                )
             repeat = config.actor_rollout_ref.rollout.val_kwargs.n
             batch = batch.repeat(repeat_times=repeat, interleave=True)
             batch.meta_info |= {"validate": True, "global_steps": version}
-            out = await agent_loops.generate_sequences(batch)
-            reward_B = out.batch["rm_scores"].sum(-1).tolist()
-            scores += reward_B
-            uids += batch.non_tensor_batch["uid"].tolist()
-            sources += batch.non_tensor_batch.get(
-                "data_source", np.array(["unknown"] * len(batch), dtype=object)
-            ).tolist()
-            variables["reward"] += reward_B
-            for key in out.meta_info.get("reward_extra_keys", []):
-                variables[key] += list(out.non_tensor_batch[key])
-            rows += _sample_rows(out, batch, reward_B, tokenizer)
-    metrics = validation_metrics(sources, uids, variables)
+            rows += _answers(batch, await agent_loops.generate_sequences(batch), tokenizer)
+    extra_keys = list(dict.fromkeys(key for row in rows for key in row["extras"]))
+    # A failed reward is no answer worth 0: its None is left out of every statistic.
+    variables = {"reward": [row["score"] for row in rows]}
+    variables |= {key: [row["extras"].get(key) for row in rows] for key in extra_keys}
+    metrics = validation_metrics([row["source"] for row in rows], [row["uid"] for row in rows], variables)
+    turns = [row["num_turns"] for row in rows]
+    if turns:
+        metrics |= {f"val-aux/num_turns/{name}": float(f(turns)) for name, f in _SPREAD}
     metrics["timing_s/testing"] = time.monotonic() - started
-    _dump(config, rows, version)
+    _dump(config, rows, extra_keys, version)
     return metrics, _generations(rows, config.trainer.log_val_generations)
 
 
@@ -73,41 +70,49 @@ def validation_metrics(sources: list[str], uids: list[str], variables: dict[str,
     return out
 
 
-def _sample_rows(out: DataProto, batch: DataProto, scores: list[float], tokenizer: Any) -> list[dict[str, Any]]:
-    inputs = tokenizer.batch_decode(out.batch["prompts"], skip_special_tokens=True)
-    outputs = tokenizer.batch_decode(out.batch["responses"], skip_special_tokens=True)
-    reward_models = batch.non_tensor_batch.get("reward_model", [{}] * len(batch))
-    return [
-        {
-            "input": text_in,
-            "output": text_out,
-            "gts": (reward_model or {}).get("ground_truth"),
-            "score": score,
-            "uid": uid,
-        }
-        for text_in, text_out, reward_model, score, uid in zip(
-            inputs, outputs, reward_models, scores, batch.non_tensor_batch["uid"], strict=True
-        )
-    ]
+def _answers(batch: DataProto, out: DataProto, tokenizer: Any) -> list[dict[str, Any]]:
+    """One dict for each answer: what was asked, what came back, and what it was worth."""
+    nothing = [None] * len(batch)
+    columns, given = out.non_tensor_batch, batch.non_tensor_batch
+    extra_keys = out.meta_info.get("reward_extra_keys", [])
+    fields = {
+        "input": tokenizer.batch_decode(out.batch["prompts"], skip_special_tokens=True),
+        "output": tokenizer.batch_decode(out.batch["responses"], skip_special_tokens=True),
+        "gts": [(item or {}).get("ground_truth") for item in given.get("reward_model", nothing)],
+        "score": scores_of(out, "rm_scores"),
+        "uid": given["uid"].tolist(),
+        "source": given.get("data_source", ["unknown"] * len(batch)),
+        "request_id": columns.get("request_id", nothing),
+        "reward_error": columns.get("reward_error", nothing),
+        "num_turns": columns["__num_turns__"].tolist(),
+        "extras": [{key: columns[key][i] for key in extra_keys} for i in range(len(batch))],
+    }
+    return [dict(zip(fields, values, strict=True)) for values in zip(*fields.values(), strict=True)]
 
 
-def _dump(config: Any, rows: list[dict[str, Any]], version: int) -> None:
+def _dump(config: Any, rows: list[dict[str, Any]], extra_keys: list[str], version: int) -> None:
     directory = config.trainer.get("validation_data_dir")
-    if directory:
-        column = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
-        dump_generations(
-            directory,
-            version,
-            inputs=column.get("input", []),
-            outputs=column.get("output", []),
-            gts=column.get("gts", []),
-            scores=column.get("score", []),
-            extras={"uid": column.get("uid", []), "reward": column.get("score", [])},
-        )
+    if not directory:
+        return
+    column = {name: [row[name] for row in rows] for name in ("input", "output", "gts", "score")}
+    extras = {key: [row["extras"].get(key) for row in rows] for key in extra_keys}
+    extras |= {"reward": column["score"]}
+    extras |= {name: [row[name] for row in rows] for name in ("uid", "request_id", "reward_error", "num_turns")}
+    dump_generations(
+        directory,
+        version,
+        inputs=column["input"],
+        outputs=column["output"],
+        gts=column["gts"],
+        scores=column["score"],
+        extras=extras,
+    )
 
 
 def _generations(rows: list[dict[str, Any]], count: int) -> list[tuple[str, str, float]]:
     # The same rows at every version, so that a reader can follow one prompt through the run.
     picked = sorted(rows, key=lambda row: row["input"])
     random.Random(42).shuffle(picked)
-    return [(row["input"], row["output"], row["score"]) for row in picked[:count]]
+    return [
+        (row["input"], row["output"], math.nan if row["score"] is None else row["score"]) for row in picked[:count]
+    ]

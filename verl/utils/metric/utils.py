@@ -97,8 +97,7 @@ class Metric:
 def reduce_metrics(metrics: Mapping[str, "Metric | Sequence[Numeric] | Numeric"]) -> dict[str, float]:
     """One number for each name.
 
-    A `Metric` reduces itself. A plain list reduces by its name: `max` or `min` as a word of the name (between
-    `/ _ @ -` and the like) takes the largest or smallest, every other name the mean; an empty list gives 0.
+    A `Metric` reduces itself. A plain list reduces by its name: `max` or `min` as one of its `words` takes the largest or smallest, every other name the mean; an empty list gives 0.
     """
     return {name: _declared(name, value).aggregate() for name, value in metrics.items()}
 
@@ -113,11 +112,16 @@ def merge_metrics(parts: Iterable[Mapping[str, "Metric | Sequence[Numeric] | Num
     return merged
 
 
+def words(name: str) -> list[str]:
+    """The words of a metric's name in lower case: what stands between `/ _ @ -` and the like."""
+    return re.split(r"[^a-z0-9]+", name.lower())
+
+
 def _declared(name: str, value: Any) -> Metric:
     if isinstance(value, Metric):
         return value
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    kind = AggregationType.MAX if "max" in words else AggregationType.MIN if "min" in words else AggregationType.MEAN
+    found = words(name)
+    kind = AggregationType.MAX if "max" in found else AggregationType.MIN if "min" in found else AggregationType.MEAN
     try:
         return Metric(kind, list(value) if _is_list(value) else value)
     except (TypeError, ValueError) as error:

@@ -26,8 +26,8 @@ def sampling_params(rollout: Any, validate: bool = False) -> dict[str, Any]:
     """Parameters of a training request, or of a validation request when `validate`.
 
     Keys that are null count as not set. Validation starts from the training values and takes each key that
-    `val_kwargs` sets; its temperature alone decides between greedy and sampling, as `val_kwargs.do_sample` is false
-    by default. `logprobs: True` asks for the log-prob of each sampled token.
+    `val_kwargs` sets; its temperature alone decides between greedy and sampling, as in verl's server mode, which
+    leaves `val_kwargs.do_sample` aside. `logprobs: True` asks for the log-prob of each sampled token.
     """
     params = {name: rollout.get(name) for name in _FIELDS if rollout.get(name) is not None}
     if validate:

@@ -16,7 +16,7 @@ from verl.algorithms.policy_losses import get_policy_loss_fn
 from verl.algorithms.policy_losses.registry import batch_info
 from verl.algorithms.rollout_correction.apply import BYPASS_KEY
 from verl.algorithms.settings import Overlay, setting
-from verl.algorithms.tensor_math import masked_mean
+from verl.algorithms.tensor_math import masked_mean, zero_outside
 from verl.algorithms.value_loss import compute_value_loss
 from verl.errors import DataError
 from verl.utils.metric import AggregationType, Metric
@@ -63,9 +63,11 @@ def ppo_loss(
         metrics["actor/entropy_loss"] = counts.loss_metric(entropy_loss)
         loss = loss - coefficient * entropy_loss if coefficient else loss
     if setting(config, "use_kl_loss", False):
-        kl = kl_penalty(
-            model_output["log_probs"], tensors["ref_log_prob"], setting(config, "kl_loss_type", "low_var_kl")
+        # Before the estimator: the gradient of a square is 0 * NaN where a masked value is NaN.
+        log_prob, ref_log_prob = (
+            zero_outside(mask, tensor) for tensor in (model_output["log_probs"], tensors["ref_log_prob"])
         )
+        kl = kl_penalty(log_prob, ref_log_prob, setting(config, "kl_loss_type", "low_var_kl"))
         kl_loss = agg_loss(kl, mask, mode, **info)
         kl_coef = setting(config, "kl_loss_coef", 0.001)
         loss = loss + kl_coef * kl_loss
