@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+import verl
 from verl.config import RunConfig, build_sft_config
 from verl.config.front_door import load, run_main
 from verl.config.sft import SFTRunConfig
@@ -232,3 +233,17 @@ def test_the_quick_start_asks_only_for_its_files(tmp_path: Path) -> None:
     assert config.actor_rollout_ref.rollout.n == config.rollout.n == 16
     assert config.actor_rollout_ref.actor.fsdp_config.seed == config.trainer.seed == 0
     assert json.loads(json.dumps(config.raw)) == config.raw
+
+
+@pytest.mark.parametrize("main", ["verl.experimental.fully_async_policy.fully_async_main", "verl.quickstart"])
+def test_torchvision_beside_a_cpu_torch_is_named_before_it_breaks_transformers(tmp_path: Path, main: str) -> None:
+    for package in ("torch", "torchvision"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms')")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0+cpu'")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(verl.__file__).parents[1]}", "VERL_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", main], env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "torchvision beside torch +cpu breaks `import transformers`" in done.stderr
+    assert f"run `{sys.executable} -m pip uninstall -y torchvision`" in done.stderr
+    assert "Traceback" not in done.stderr

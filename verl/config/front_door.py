@@ -22,6 +22,7 @@ from verl.config.legacy_reward import migrate_legacy_reward_impl
 from verl.config.run import RunConfig, build_config, pool_n_error, unresolved
 from verl.config.validate import validate
 from verl.errors import ConfigError, VerlError
+from verl.platform.facts import refuse_broken_torch
 from verl.utils.logging_utils import set_up_logging
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def run_main(
         if line.show:
             sys.stdout.write(as_yaml(composed, line.resolve))
             return 0
+        refuse_broken_torch()
         composed = settle(composed, line)
         config = build(composed, unknown="keep")
         (check or check_run)(config)

@@ -17,7 +17,7 @@ from verl.doctor.findings import Finding, fact, problem
 from verl.errors import VerlError
 from verl.launch_info import LaunchInfo
 from verl.platform import current_platform
-from verl.platform.facts import torch_build
+from verl.platform.facts import beside_cpu_torch, torch_build
 
 # Docker's default for /dev/shm is 64 MB; two transfer buffers and Ray's object store want more.
 SHM_BYTES_MIN = 1 << 30
@@ -37,11 +37,9 @@ def _torch() -> list[Finding]:
     if not build:
         return [problem("torch", "not installed", "install the build of your platform")]
     found = []
-    if "+cpu" in (build["__version__"] or ""):
-        beside = [name for name in ("torchvision", "torchaudio", "torchcodec") if importlib.util.find_spec(name)]
-        if beside:
-            names = " ".join(beside)
-            found.append(problem(f"{names} beside torch +cpu", "breaks import transformers", f"pip uninstall {names}"))
+    beside = " ".join(beside_cpu_torch())
+    if beside:
+        found.append(problem(f"{beside} beside torch +cpu", "breaks import transformers", f"pip uninstall {beside}"))
     if importlib.util.find_spec("vllm") is None:
         found.append(problem("vllm", "cannot be imported", "install it, or set actor_rollout_ref.rollout.name=hf"))
     return found

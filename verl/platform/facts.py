@@ -4,9 +4,14 @@
 
 import ast
 import importlib.util
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from verl.errors import UnsupportedError
+
+BUILT_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
+"""On the common indexes these are built against a CUDA torch, and their operators fail to register beside another."""
 DEVICE_NODES = {"nvidia": "nvidia[0-9]*", "npu": "davinci[0-9]*"}
 
 
@@ -42,6 +47,30 @@ def read_facts(root: Path = Path("/")) -> MachineFacts:
         amd_devices=_amd_devices(root),
         npu_devices=_count(root, DEVICE_NODES["npu"]),
     )
+
+
+def beside_cpu_torch() -> list[str]:
+    """Installed packages that break `import transformers` beside a torch +cpu; empty beside any other build."""
+    if not (torch_build().get("__version__") or "").endswith("+cpu"):
+        return []
+    return [name for name in BUILT_FOR_CUDA if importlib.util.find_spec(name)]
+
+
+def refuse_broken_torch() -> None:
+    """Say in a sentence what would otherwise be a trace from the middle of transformers.
+
+    Raises
+    ------
+    UnsupportedError
+        with the command that mends it.
+    """
+    found = beside_cpu_torch()
+    if found:
+        raise UnsupportedError(
+            f"{', '.join(found)} beside torch +cpu breaks `import transformers`",
+            where="this environment",
+            remedy=f"run `{sys.executable} -m pip uninstall -y {' '.join(found)}`",
+        )
 
 
 def torch_build() -> dict[str, str | None]:

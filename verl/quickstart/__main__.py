@@ -15,6 +15,7 @@ from rich.console import Console
 
 from verl.config.front_door import verl_home
 from verl.errors import VerlError
+from verl.platform.facts import refuse_broken_torch
 from verl.quickstart.cache import prepare
 from verl.quickstart.run import command_line, existing_run_dir, new_run_dir, run
 from verl.quickstart.summary import print_summary, summarize
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resumed, overrides = parse(arguments)
     home, console = verl_home(), Console()
     try:
+        refuse_broken_torch()
         run_dir = existing_run_dir(resumed) if resumed else new_run_dir(home)
         prepared = prepare(home)
         start_s = time.monotonic()
