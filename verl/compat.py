@@ -46,6 +46,7 @@ _TRANSFER_BACKEND = (
     "This transfer backend is not here: use rollout.checkpoint_engine.backend=naive, nccl, gloo, shm or disk, or "
     "register one with verl.checkpoint_engine.CheckpointEngineRegistry"
 )
+_TORCH_PROFILER = "torch.profiler stands behind verl.utils.profiler.DistProfiler (tool=torch)"
 _OWN_TOOL = "This tool is not shipped: subclass verl.tools.base_tool.BaseTool, as verl.tools.gsm8k_tool does"
 _VLLM_PATCH = (
     "vLLM is not patched here: the supported version loads these weights itself (verl.workers.rollout.vllm_rollout)"
@@ -56,9 +57,11 @@ ROADS: dict[str, str] = {
     "verl.utils.debug": "verl.utils.profiler",
     "verl.utils.debug.metrics": "verl.algorithms.log_prob_diff",
     "verl.utils.flops_counter": "verl.workers.engine.flops",
+    "verl.utils.hdfs_io": "verl.utils.fs",
     "verl.utils.profiler.empty_annotations": "verl.utils.profiler.annotations",
     "verl.utils.profiler.mstx_profile": "verl.utils.profiler",
     "verl.utils.profiler.nvtx_profile": "verl.utils.profiler",
+    "verl.utils.profiler.profile": "verl.utils.profiler.dist_profiler",
     "verl.utils.reward_score.math": "verl.utils.reward_score.math_reward",
     "verl.workers.config.actor": "verl.workers.config",
     "verl.workers.config.critic": "verl.workers.config",
@@ -77,6 +80,30 @@ ROADS: dict[str, str] = {
         "verl.utils.checkpoint.checkpoint_manager.find_latest_ckpt_path"
     ),
     "verl.utils.device.auto_set_ascend_device_name": "verl.utils.device.auto_set_device",
+    "verl.utils.debug.DistProfiler": "verl.utils.profiler.dist_profiler.DistProfiler",
+    "verl.utils.debug.DistProfilerExtension": "verl.single_controller.base.profiler_extension.DistProfilerExtension",
+    "verl.utils.debug.GPUMemoryLogger": "verl.utils.profiler.memory.GPUMemoryLogger",
+    "verl.utils.debug.ProfilerConfig": "verl.config.profiler.ProfilerConfig",
+    "verl.utils.debug.log_gpu_memory_usage": "verl.utils.profiler.memory.log_gpu_memory_usage",
+    "verl.utils.profiler.DistProfiler": "verl.utils.profiler.dist_profiler.DistProfiler",
+    "verl.utils.profiler.DistProfilerExtension": "verl.single_controller.base.profiler_extension.DistProfilerExtension",
+    "verl.utils.profiler.GPUMemoryLogger": "verl.utils.profiler.memory.GPUMemoryLogger",
+    "verl.utils.profiler.ProfilerConfig": "verl.config.profiler.ProfilerConfig",
+    "verl.utils.profiler.log_gpu_memory_usage": "verl.utils.profiler.memory.log_gpu_memory_usage",
+    "verl.utils.profiler.performance.GPUMemoryLogger": "verl.utils.profiler.memory.GPUMemoryLogger",
+    "verl.utils.profiler.performance.gather_timing": "verl.utils.profiler.across_ranks.gather_timing",
+    "verl.utils.profiler.performance.log_gpu_memory_usage": "verl.utils.profiler.memory.log_gpu_memory_usage",
+    "verl.utils.profiler.performance.reduce_timing": "verl.utils.profiler.across_ranks.reduce_timing",
+    "verl.utils.profiler.performance.topk_reduce_ratio_min_max": (
+        "verl.utils.profiler.across_ranks.topk_reduce_ratio_min_max"
+    ),
+    "verl.utils.profiler.profile.DistProfilerExtension": (
+        "verl.single_controller.base.profiler_extension.DistProfilerExtension"
+    ),
+    "verl.utils.profiler.profile.mark_annotate": "verl.utils.profiler.annotations.mark_annotate",
+    "verl.utils.profiler.profile.mark_end_range": "verl.utils.profiler.annotations.mark_end_range",
+    "verl.utils.profiler.profile.mark_start_range": "verl.utils.profiler.annotations.mark_start_range",
+    "verl.utils.vllm.is_version_ge": "verl.utils.import_utils.is_version_ge",
     "verl.workers.engine_workers.TrainingWorkerConfig": "verl.workers.config.TrainingWorkerConfig",
     "verl.workers.rollout.utils.run_unvicorn": "verl.workers.rollout.utils.run_uvicorn",
     # Left out: workers of their own for each role and engine
@@ -141,6 +168,8 @@ ROADS: dict[str, str] = {
     "verl.utils.modelopt": _QUANTIZED,
     "verl.utils.npu_flash_attn_utils": "Attention is chosen by model.override_config.attn_implementation",
     "verl.utils.profiler.precision_debugger_profile": "Ascend's precision debugger is left out: run the job under it",
+    "verl.utils.profiler.profile.Profiler": _TORCH_PROFILER,
+    "verl.utils.profiler.torch_profile": _TORCH_PROFILER,
     "verl.utils.qat": _QUANTIZED,
     "verl.utils.sglang": _OTHER_ROLLOUT,
     "verl.utils.transferqueue_utils": _TRANSFER_QUEUE,

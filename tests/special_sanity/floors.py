@@ -121,6 +121,7 @@ NEIGHBOURS = {
     ("algorithms", "protocol"),
     ("platform", "distributed"),
     ("distributed", "platform"),
+    ("profiler", "distributed"),
     ("profiler", "platform"),
     ("weight_publishing", "workers"),
     ("agent_loop", "tools"),

@@ -67,3 +67,45 @@ def test_a_lock_that_is_never_given_back_ends_the_wait(tmp_path: Path, monkeypat
     with fs._locked(tmp_path), pytest.raises(WaitTimeout, match=r"\.file\.lock"):
         with fs._locked(tmp_path):
             pass
+
+
+def test_directories_are_made_and_seen_near_and_far(tmp_path: Path) -> None:
+    near, far = tmp_path / "a" / "b", "memory://made/here"
+    assert not fs.exists(str(near)) and not fs.exists(far)
+    fs.makedirs(str(near))
+    fs.makedirs(far)
+    fs.makedirs(far)
+    assert fs.exists(str(near)) and fs.exists(path=far)
+    with pytest.raises(FileExistsError):
+        fs.makedirs(str(near))
+    fs.makedirs(name=str(near), exist_ok=True)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_directory_is_copied_into_one_that_is_there(far: bool, remote: str, tmp_path: Path) -> None:
+    source = tmp_path / "model"
+    shutil.copytree(fs.copy_to_local(remote, cache_dir=str(tmp_path / "cache")), source)
+    target = "memory://backups" if far else str(tmp_path / "backups")
+    fs.makedirs(target)
+    assert fs.copy(src=str(source), dst=target) is True
+    assert fs.exists(f"{target}/model/sub/weights")
+
+
+def test_a_directory_that_is_not_there_becomes_the_copy(remote: str, tmp_path: Path) -> None:
+    assert fs.copy(remote, str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "sub" / "weights").read_bytes() == b"123"
+    assert fs.copy(remote, "memory://elsewhere")
+    assert fs.exists("memory://elsewhere/config.json")
+
+
+def test_a_file_is_copied_to_a_name_or_into_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"rows")
+    (tmp_path / "data").mkdir()
+    fs.copy(str(tmp_path / "rows.parquet"), str(tmp_path / "copy.parquet"))
+    fs.copy(str(tmp_path / "rows.parquet"), str(tmp_path / "data"))
+    assert (tmp_path / "copy.parquet").read_bytes() == (tmp_path / "data" / "rows.parquet").read_bytes() == b"rows"
+
+
+def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="missing"):
+        fs.copy(str(tmp_path / "missing"), str(tmp_path / "there"))

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profilers that a configuration starts: left out; the sections are accepted while they are off."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verl.config.checks import one_of, refuse
 from verl.config.node import Node
+from verl.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -129,3 +131,24 @@ class ProfilerConfig(Node):
         remedy = "read the spans in default_local_dir/trace, or start the job under the profiler"
         refuse(self.enable, "enable", "a profiler started by the configuration", remedy)
         refuse(self.steps, "steps", "a profiler started by the configuration", remedy)
+
+    def union(self, other: "ProfilerConfig") -> "ProfilerConfig":
+        """On the ranks of either; both must use one tool."""
+        return self._combined(other, self.enable or other.enable, self.all_ranks or other.all_ranks, set.union)
+
+    def intersect(self, other: "ProfilerConfig") -> "ProfilerConfig":
+        """On the ranks of both; both must use one tool."""
+        mine, yours = (None if config.all_ranks else set(config.ranks) for config in (self, other))
+        return self._combined(
+            other,
+            self.enable and other.enable,
+            self.all_ranks and other.all_ranks,
+            lambda a, b: b if mine is None else a if yours is None else a & b,
+        )
+
+    def _combined(
+        self, other: "ProfilerConfig", enable: bool, all_ranks: bool, join: Callable[[set[int], set[int]], set[int]]
+    ) -> "ProfilerConfig":
+        if self.tool != other.tool:
+            raise ConfigError("two profilers cannot run together", where="tool", got=other.tool, expected=self.tool)
+        return replace(self, enable=enable, all_ranks=all_ranks, ranks=sorted(join(set(self.ranks), set(other.ranks))))

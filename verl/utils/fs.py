@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import fsspec
 
@@ -19,12 +20,15 @@ from verl.errors import DataError
 from verl.waits import expired, waiting_on
 
 __all__ = [
+    "copy",
     "copy_local_path_from_hdfs",
     "copy_to_local",
     "copy_to_shm",
+    "exists",
     "get_local_temp_path",
     "is_non_local",
     "local_mkdir_safe",
+    "makedirs",
     "md5_encode",
     "verify_copy",
 ]
@@ -39,6 +43,45 @@ LOCK_DEADLINE_S = 3600.0
 def is_non_local(path: str) -> bool:
     """Whether the path names a remote file system (`hdfs://`, `s3://` …)."""
     return "://" in path and not path.startswith("file://")
+
+
+def exists(path: str, **kwargs: Any) -> bool:
+    """Whether a local or remote path is there; `kwargs` go to its fsspec file system."""
+    filesystem, inner = fsspec.core.url_to_fs(path, **kwargs)
+    return filesystem.exists(inner)
+
+
+def makedirs(name: str, mode: int = 0o777, exist_ok: bool = False, **kwargs: Any) -> None:
+    """Make a directory with its parents; `mode` and `exist_ok` concern local ones, a remote one may be there."""
+    if not is_non_local(name):
+        os.makedirs(os.path.expanduser(name.removeprefix("file://")), mode=mode, exist_ok=exist_ok)
+        return
+    filesystem, inner = fsspec.core.url_to_fs(name, **kwargs)
+    filesystem.makedirs(inner, exist_ok=True)
+
+
+def copy(src: str, dst: str, **kwargs: Any) -> bool:
+    """Copy a file or a directory between any two places, as `cp -r` does: into `dst` where that is a directory.
+
+    `kwargs` go to the remote side's file system. True once it is done; a `DataError` where it cannot be done.
+    """
+    try:
+        source, source_path = fsspec.core.url_to_fs(src, **(kwargs if is_non_local(src) else {}))
+        target, target_path = fsspec.core.url_to_fs(dst, **(kwargs if is_non_local(dst) else {}))
+        directory = source.isdir(source_path)
+        source_path = source_path.rstrip("/")
+        if not is_non_local(src):
+            target.put(source_path, target_path, recursive=directory)
+        elif not is_non_local(dst):
+            source.get(source_path, target_path, recursive=directory)
+        else:
+            with tempfile.TemporaryDirectory() as between:
+                here = str(Path(between) / Path(source_path).name)
+                source.get(source_path, here, recursive=directory)
+                target.put(here, target_path, recursive=directory)
+    except (OSError, ImportError, ValueError) as error:
+        raise DataError(f"cannot be copied to {dst} ({error})", where=src) from error
+    return True
 
 
 def md5_encode(path: str) -> str:

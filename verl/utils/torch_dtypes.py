@@ -20,6 +20,16 @@ class PrecisionType:
     BFLOAT = "bf16"
     MIXED = "mixed"
 
+    @classmethod
+    def supported_types(cls) -> list[str]:
+        """The names that stand for a precision."""
+        return [cls.HALF, cls.FLOAT, cls.FULL, cls.BFLOAT, cls.MIXED]
+
+    @classmethod
+    def supported_type(cls, precision: str | int) -> bool:
+        """Whether `precision` is one of `supported_types`."""
+        return str(precision) in cls.supported_types()
+
     @staticmethod
     def is_fp16(precision: object) -> bool:
         return precision in HALF_LIST

@@ -6,7 +6,6 @@ All methods are plain functions, so that their Ray actors stay single-threaded.
 """
 
 import asyncio
-import importlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from verl.protocol import DataProto
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.base.worker import Worker
 from verl.utils.distributed import initialize_global_process_group
+from verl.utils.import_utils import import_external_libs
 from verl.workers.engine import BaseEngine, EngineRegistry
 from verl.workers.engine.base import LossFunction
 from verl.workers.engine_settings import (
@@ -46,7 +46,7 @@ class EngineRole:
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
-        _import_libraries(settings.model_config.get("external_lib"))
+        import_external_libs(settings.model_config.get("external_lib"))
         self.engine: BaseEngine = EngineRegistry.new(
             settings.model_type,
             settings.strategy,
@@ -374,12 +374,6 @@ class WeightStream:
         """Run through what is left."""
         for _ in self._weights:
             pass
-
-
-def _import_libraries(names: str | list[str] | None) -> None:
-    """Import the user's modules, so that what they register is known in this process."""
-    for name in [names] if isinstance(names, str) else names or ():
-        importlib.import_module(name)
 
 
 # Functions, not methods: one coroutine method would make the Ray actor asynchronous, and its other methods would run

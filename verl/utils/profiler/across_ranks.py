@@ -1,0 +1,45 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Seconds of all ranks: together, apart, and how far the slow ones are from the rest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["gather_timing", "reduce_timing", "topk_reduce_ratio_min_max"]
+
+
+def gather_timing(timing_raw: Mapping[str, float]) -> dict[str, list[float]]:
+    """Each name's seconds on every rank, in rank order; all ranks need the same names."""
+    everywhere = _gather([float(timing_raw[name]) for name in sorted(timing_raw)])
+    return {name: everywhere[:, index].tolist() for index, name in enumerate(sorted(timing_raw))}
+
+
+def reduce_timing(timing_raw: Mapping[str, float], reduce_op: Any = dist.ReduceOp.AVG) -> dict[str, float]:
+    """Each name's mean (or sum, largest, smallest) over the ranks, as `reduce_op` says."""
+    # Not all_reduce: gloo has no mean.
+    reductions = {
+        dist.ReduceOp.AVG: lambda values: sum(values) / len(values),
+        dist.ReduceOp.SUM: sum,
+        dist.ReduceOp.MAX: max,
+        dist.ReduceOp.MIN: min,
+    }
+    return {name: float(reductions[reduce_op](values)) for name, values in gather_timing(timing_raw).items()}
+
+
+def topk_reduce_ratio_min_max(timing: float, k: int = 10) -> tuple[float, float, float]:
+    """Share of ranks above the (100 - `k`)th percentile of the seconds, smallest seconds, largest seconds."""
+    seconds = _gather([float(timing)])[:, 0]
+    slow = seconds > torch.quantile(seconds, 1 - k / 100)
+    return slow.double().mean().item(), seconds.min().item(), seconds.max().item()
+
+
+def _gather(values: list[float]) -> torch.Tensor:
+    """[ranks, values] in float64; one row without a process group."""
+    if not dist.is_initialized():
+        return torch.tensor([values], dtype=torch.float64)
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, values)
+    return torch.tensor(parts, dtype=torch.float64)
