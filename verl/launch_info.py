@@ -34,7 +34,11 @@ class LaunchInfo:
     def new(cls) -> "LaunchInfo":
         """A fresh job: eight random hex digits, and a directory of this user's that carries them."""
         job_id = uuid.uuid4().hex[:8]
-        return cls(job_id, default_run_root() / job_id)
+        root = default_run_root()
+        if os.path.lexists(root) and not _is_own_directory(root):
+            # Somebody was here first, by accident or not; the name must not stop this user's jobs.
+            root = root.with_name(f"{root.name}-{job_id}")
+        return cls(job_id, root / job_id)
 
     @classmethod
     def from_env(cls) -> "LaunchInfo":
@@ -56,19 +60,21 @@ class LaunchInfo:
         }
 
     def ensure_run_dir(self) -> Path:
-        """Create the run directory (0700) on this node, refusing one that somebody else owns or may enter."""
-        for directory in (self.run_dir.parent, self.run_dir):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            facts = directory.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        """Create the run directory (0700) on this node, refusing one that somebody else owns."""
+        self.run_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.run_dir.mkdir(mode=0o700, exist_ok=True)
+        # A parent that the user named (`VERL_RUN_DIR=/tmp/x`) is not ours to judge or to close.
+        root = [self.run_dir.parent] if self.run_dir.parent.name.startswith(default_run_root().name) else []
+        for directory in (*root, self.run_dir):
+            if not _is_own_directory(directory):
                 raise TransportError(
                     "the run directory belongs to somebody else",
                     where=str(directory),
-                    got=f"uid {facts.st_uid}",
-                    expected=f"uid {os.getuid()}",
+                    got=f"uid {directory.lstat().st_uid}",
+                    expected=f"a directory of uid {os.getuid()}",
                     remedy=f"unset {RUN_DIR_ENV} or point it to a directory of yours",
                 )
-            if facts.st_mode & 0o077:
+            if directory.lstat().st_mode & 0o077:
                 directory.chmod(0o700)
         return self.run_dir
 
@@ -89,3 +95,8 @@ class LaunchInfo:
 def default_run_root() -> Path:
     """`<tmp>/verl-<uid>`: private by mode and named by user, so that two users never meet."""
     return Path(tempfile.gettempdir()) / f"verl-{os.getuid()}"
+
+
+def _is_own_directory(path: Path) -> bool:
+    facts = path.lstat()
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()

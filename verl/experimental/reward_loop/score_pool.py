@@ -411,7 +411,7 @@ def result_of(answer: list[Any], timeout_s: float | None = None) -> tuple[float,
 def timed_out(timeout_s: float | None) -> CallTimeout:
     return CallTimeout(
         "the reward function did not answer" + ("" if timeout_s is None else f" within {timeout_s:g} s"),
-        remedy="raise reward.timeout if it needs longer",
+        remedy="set +reward.timeout if it needs longer",
     )
 
 

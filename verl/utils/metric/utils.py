@@ -97,7 +97,8 @@ class Metric:
 def reduce_metrics(metrics: Mapping[str, "Metric | Sequence[Numeric] | Numeric"]) -> dict[str, float]:
     """One number for each name.
 
-    A `Metric` reduces itself. A plain list reduces by its name: `max` or `min` as one of its `words` takes the largest or smallest, every other name the mean; an empty list gives 0.
+    A `Metric` reduces itself. A plain list reduces by its name: `max` or `min` as one of its `words` takes the
+    largest or smallest, every other name the mean; an empty list gives 0.
     """
     return {name: _declared(name, value).aggregate() for name, value in metrics.items()}
 
