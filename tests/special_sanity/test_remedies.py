@@ -38,12 +38,13 @@ def remedies() -> list[tuple[str, str]]:
 
 def settable(key: str, composed: list[DictConfig]) -> bool:
     name = key.removeprefix("+")
-    if name.split(".")[0] in ROLES:
-        name = f"actor_rollout_ref.{name}"
-    parent, _, leaf = name.rpartition(".")
-    sections = [OmegaConf.select(config, parent) for config in composed]
-    # `+` adds a key that the file does not have: its section must be there.
-    return any(isinstance(item, DictConfig) and (key.startswith("+") or leaf in item.keys()) for item in sections)  # noqa: SIM118
+    for full in (name, f"actor_rollout_ref.{name}") if name.split(".")[0] in ROLES else (name,):
+        parent, _, leaf = full.rpartition(".")
+        sections = (OmegaConf.select(config, parent) for config in composed)
+        # `+` adds a key that the file does not have: its section must be there.
+        if any(isinstance(item, DictConfig) and (key[0] == "+" or leaf in item.keys()) for item in sections):  # noqa: SIM118
+            return True
+    return False
 
 
 def test_every_key_that_a_remedy_names_can_be_set() -> None:  # WT07
