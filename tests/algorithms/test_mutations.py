@@ -30,6 +30,12 @@ EQUIVALENT = {
     "constant: 0.0 in rollout_rs_threshold_lower": "not read where no lower bound applies",
     "flag: True in for weight, reward_B in zip": "lengths are checked before",
     "flag: True in return tuple(_rule(name, value)": "lengths are checked before",
+    "flag: True in return sum(value * weight": "lengths are checked before",
+    "flag: True in for row, (source, uid) in enumerate(zip": "lengths are checked before",
+    'flag: True in for name, value in zip(("mean", "std", "max", "min")': "lengths are checked before",
+    "constant: 0 in joined = metric_lists[0]": "all are of one kind, which is checked before",
+    "constant: 1 in number, kinds": "one more kind of vote that nobody casts",
+    "without detach: values.detach() in values = values.detach().double()": _NO_GRADIENT,
     "flag: True in front_BT = torch.argsort": "the sort of so few elements is stable anyway",
 }
 

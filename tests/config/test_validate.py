@@ -64,7 +64,6 @@ def test_validation_on_the_trainer_is_left_out_and_says_who_validates(minimal: A
         (f"{POLICY}.model.use_liger", True, "use_liger=false"),
         ("distillation.enabled", True, "recipe"),
         ("reward.reward_model.enable", True, "reward.custom_reward_function"),
-        ("algorithm.use_pf_ppo", True, "compute_pf_ppo_reweight_data"),
         ("algorithm.filter_groups", {"enable": True}, "recipe"),
         ("global_profiler.steps", [1, 2], "default_local_dir/trace"),
         (f"{POLICY}.rollout.quantization", "fp8", "dtype=bfloat16"),
@@ -76,6 +75,11 @@ def test_validation_on_the_trainer_is_left_out_and_says_who_validates(minimal: A
 )
 def test_what_is_left_out_says_what_to_use(minimal: Any, key: str, value: Any, use: str) -> None:
     assert use in refused(minimal, {key: value}, VerlError)
+
+
+def test_resampling_by_score_goes_with_gae_only(minimal: Any) -> None:
+    assert "adv_estimator=gae" in refused(minimal, {"algorithm.use_pf_ppo": True})
+    assert "reweight_method" in refused(minimal, {"algorithm.pf_ppo.reweight_method": "sqrt"})
 
 
 def test_a_backend_of_a_recipes_own_passes(minimal: Any) -> None:

@@ -13,6 +13,7 @@ import golden_correction as gc
 import golden_losses as gl
 import numpy as np
 import torch
+from checks_metrics import METRIC_CHECKS
 
 NAN = float("nan")
 
@@ -274,6 +275,9 @@ def check_reinforce(m):
         same(got, want)
         same(returns, want_returns)
     single = m.compute_gpg_outcome_advantage(tensor([[1.0], [0.0]]), torch.ones(2, 1), np.zeros(2))[0]
+    # Three of seven have a reward; the quotient of two counts is not rounded to float32.
+    seven, _ = m.compute_gpg_outcome_advantage(tensor([[v] for v in (1, 1, 1, 0, 0, 0, 0)]), torch.ones(7, 1), [0] * 7)
+    np.testing.assert_allclose(seven[0].item(), 7 / 3 * 4 / 7, rtol=1e-14)
     same(single, [[1.0], [-1.0]])
     zero = m.compute_gpg_outcome_advantage(torch.zeros(2, 1), torch.ones(2, 1), np.zeros(2))[0]
     same(zero, np.zeros((2, 1)))
@@ -858,4 +862,5 @@ CHECKS = {
     A + "rollout_correction.importance": [check_importance],
     A + "rollout_correction.rejection": [check_rejection],
     A + "rollout_correction.diagnostics": [check_diagnostics],
+    **METRIC_CHECKS,
 }

@@ -3,7 +3,6 @@
 """Advantages, KL control, rollout correction."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from verl.config.checks import at_least, between, one_of, refuse, require
 from verl.config.node import Node
@@ -26,6 +25,20 @@ class KLControlConfig(Node):
     def __post_init__(self) -> None:
         one_of(self, "type", ("fixed", "adaptive"))
         at_least(self, 1, "horizon")
+
+
+@dataclass(frozen=True)
+class PfPpoConfig(Node):
+    """Resampling of a batch by score (PF-PPO, arXiv 2409.06957)."""
+
+    reweight_method: str = "pow"
+    """pow (|score|^weight_pow), max_min (best and worst only), max_random (0.4 for the best, 0.1 for others)."""
+    weight_pow: float = 2.0
+    """Exponent of pow, ≥ 0."""
+
+    def __post_init__(self) -> None:
+        one_of(self, "reweight_method", ("pow", "max_min", "max_random"))
+        at_least(self, 0, "weight_pow")
 
 
 @dataclass(frozen=True)
@@ -64,9 +77,9 @@ class AlgoConfig(Node):
     kl_ctrl: KLControlConfig = field(default_factory=KLControlConfig)
     """Its coefficient."""
     use_pf_ppo: bool = False
-    """Refused when true."""
-    pf_ppo: dict[str, Any] = field(default_factory=lambda: {"reweight_method": "pow", "weight_pow": 2.0})
-    """Without effect; arguments of `compute_pf_ppo_reweight_data`."""
+    """Train on rows drawn from the batch by score, with replacement; with adv_estimator=gae."""
+    pf_ppo: PfPpoConfig = field(default_factory=PfPpoConfig)
+    """How that draws."""
     filter_groups: FilterGroupsConfig | None = None
     """Dynamic sampling, left out; null: off."""
     rollout_correction: RolloutCorrectionConfig | None = field(default_factory=RolloutCorrectionConfig.disabled)
@@ -78,8 +91,14 @@ class AlgoConfig(Node):
 
     def __post_init__(self) -> None:
         between(self, 0, 1, "gamma", "lam")
-        remedy = "call compute_pf_ppo_reweight_data in a step of your own (trainer/ppo/steps.py)"
-        refuse(self.use_pf_ppo, "use_pf_ppo", "resampling by score inside the trainer", remedy)
+        # A group with rows drawn twice or left out is not the group whose mean and spread were meant.
+        require(
+            not self.use_pf_ppo or self.adv_estimator == "gae",
+            "use_pf_ppo",
+            f"true with adv_estimator={self.adv_estimator}",
+            "adv_estimator=gae",
+            remedy="set algorithm.adv_estimator=gae, or use_pf_ppo=false",
+        )
         keys, weights = self.gdpo_reward_keys, self.gdpo_reward_weights
         if keys is not None and weights is not None:
             require(

@@ -31,7 +31,6 @@ WITHOUT_EFFECT = {
     "*.quantization_config_file": "the rollout engine is not quantized",
     "data.tokenizer": "set actor_rollout_ref.model.tokenizer_path",
     "data.return_*": "the messages are kept, and media are processed where they are used",
-    "algorithm.pf_ppo": "arguments of compute_pf_ppo_reweight_data",
     "trainer.ray_wait_register_center_timeout": "there is no register centre",
     "trainer.device": "the platform is detected; VERL_PLATFORM overrides it",
     "trainer.esi_redundant_time": "SIGTERM saves and ends",

@@ -67,6 +67,41 @@ def test_the_kl_penalty_is_taken_off_every_response_token() -> None:
     assert metrics["actor/reward_kl_penalty_coeff"] == pytest.approx(0.1)
 
 
+def test_padding_rows_and_garbage_outside_the_mask_do_not_move_the_kl() -> None:
+    class Seen(FixedKLController):
+        def update(self, current_kl: float, n_steps: int) -> None:
+            self.seen = (current_kl, n_steps)
+
+    batch, controller = batch_of_two_groups(), Seen(kl_coef=0.1)
+    batch.batch["token_level_scores"] = batch.batch["rm_scores"]
+    batch.batch["response_mask"][3] = 0
+    batch.batch["ref_log_prob"][batch.batch["response_mask"] == 0] = float("nan")
+    batch, metrics = apply_kl_penalty(batch, controller)
+    assert controller.seen == (pytest.approx(0.5), 3) and metrics["actor/reward_kl_penalty"] == pytest.approx(0.5)
+    assert torch.isfinite(batch.batch["token_level_rewards"]).all()
+
+
+def test_a_batch_of_pf_ppo_is_drawn_anew_by_its_scores() -> None:
+    def drawn(config: dict, step: int = 1) -> list[int]:
+        batch = batch_of_two_groups()
+        batch.batch["token_level_scores"] = batch.batch["token_level_rewards"] = batch.batch["rm_scores"]
+        batch.batch["values"] = torch.zeros(4, 3)
+        batch.non_tensor_batch["row"] = np.arange(4)
+        batch.meta_info["global_step"] = step
+        batch = compute_advantage(batch, "gae", config=config)
+        assert len(batch) == 4 and "advantages" in batch.batch
+        return batch.non_tensor_batch["row"].tolist()
+
+    assert drawn({"use_pf_ppo": False}) == drawn({}) == [0, 1, 2, 3]
+    telling = {"use_pf_ppo": True, "pf_ppo": {"reweight_method": "pow", "weight_pow": 2.0}}
+    # Rows 0 and 2 scored 1, the others 0; what is drawn depends on the step alone.
+    assert all(set(drawn(telling, step)) <= {0, 2} for step in range(5))
+    assert drawn(telling, 3) == drawn(telling, 3)
+    assert len({tuple(drawn(telling, step)) for step in range(9)}) > 1
+    everyone = {"use_pf_ppo": True, "pf_ppo": {"reweight_method": "max_random"}}
+    assert {row for step in range(9) for row in drawn(everyone, step)} == {0, 1, 2, 3}
+
+
 def test_advantages_compare_trajectories_of_one_prompt_only() -> None:
     batch = batch_of_two_groups()
     batch.batch["token_level_rewards"] = batch.batch["rm_scores"]

@@ -126,7 +126,7 @@ def compute_gpg_outcome_advantage(
     scored = score_rows(token_level_rewards, response_mask)
     groups = Groups(index, scored.valid_B)
     rewarded = torch.count_nonzero(scored.score_B).clamp(min=1)
-    scale = alpha * scored.valid_B.sum() / rewarded / f_norm
+    scale = alpha * scored.valid_B.sum(dtype=torch.float64) / rewarded / f_norm
     return spread(scale * (scored.score_B - _mean_of_several(groups, scored.score_B)), scored, token_level_rewards)
 
 

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 
 from verl.algorithms.advantages import get_adv_estimator_fn
+from verl.algorithms.advantages.reweight import compute_pf_ppo_reweight_data
 from verl.algorithms.aggregate import agg_loss
 from verl.algorithms.kl import kl_penalty as estimate_kl
 from verl.algorithms.rollout_correction import (
     apply_bypass_mode,
     compute_rollout_correction_and_add_to_batch,
 )
+from verl.algorithms.settings import setting
 from verl.algorithms.tensor_math import masked_mean, zero_outside
 from verl.errors import DataError
 from verl.protocol import DataProto
@@ -193,14 +195,16 @@ def compute_response_mask(data: DataProto) -> torch.Tensor:
 def apply_kl_penalty(data: DataProto, kl_ctrl: Any, kl_penalty: str = "kl") -> tuple[DataProto, Metrics]:
     """Subtract beta × KL(old ‖ reference) per token from the scores, and let the controller see the mean KL.
 
-    Ziegler et al. 2019, eq. 2 (reward minus KL) and its adaptive controller.
+    Ziegler et al. 2019, eq. 2 (reward minus KL) and its adaptive controller. The mean is over trajectories of the mean
+    over tokens; trajectories without a token (padding, rejected) are not counted.
     """
     mask_BT = data.batch["response_mask"]
     kl_BT = zero_outside(mask_BT, estimate_kl(data.batch["old_log_probs"], data.batch["ref_log_prob"], kl_penalty))
     beta = kl_ctrl.value
     data.batch["token_level_rewards"] = data.batch["token_level_scores"] - beta * kl_BT
-    current_kl = masked_mean(kl_BT, mask_BT, axis=-1).mean().item()
-    kl_ctrl.update(current_kl=current_kl, n_steps=len(data))
+    counted_B = mask_BT.bool().any(-1)
+    current_kl = masked_mean(masked_mean(kl_BT, mask_BT, axis=-1), counted_B).item()
+    kl_ctrl.update(current_kl=current_kl, n_steps=int(counted_B.sum()))
     return data, {"actor/reward_kl_penalty": current_kl, "actor/reward_kl_penalty_coeff": beta}
 
 
@@ -213,7 +217,10 @@ def compute_advantage(
     norm_adv_by_std_in_grpo: bool = True,
     config: Any = None,
 ) -> DataProto:
-    """Call the estimator by name with the inputs its convention asks for; adds `advantages` and `returns` [B,T]."""
+    """Call the estimator by name with the inputs its convention asks for; adds `advantages` and `returns` [B,T].
+
+    With `config.use_pf_ppo` the rows of a GAE batch are then drawn anew by their scores.
+    """
     name = getattr(adv_estimator, "value", adv_estimator)
     if "response_mask" not in data.batch:
         data.batch["response_mask"] = compute_response_mask(data)
@@ -228,7 +235,20 @@ def compute_advantage(
     else:
         kwargs |= _other_estimator_inputs(name, data, config)
     data.batch["advantages"], data.batch["returns"] = get_adv_estimator_fn(name)(**kwargs)
+    if name == "gae" and setting(config, "use_pf_ppo", False):
+        data = compute_pf_ppo_reweight_data(
+            data,
+            setting(config, "pf_ppo.reweight_method", "pow"),
+            setting(config, "pf_ppo.weight_pow", 2.0),
+            _generator_of_step(data.meta_info),
+        )
     return data
+
+
+def _generator_of_step(meta_info: dict[str, Any]) -> torch.Generator | None:
+    """Seeded by the step, so that a run that was resumed draws what it would have drawn; None outside of a step."""
+    step = meta_info.get("global_step")
+    return None if step is None else torch.Generator().manual_seed(step)
 
 
 def _other_estimator_inputs(name: str, data: DataProto, config: Any) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _prompt_statistics(values: np.ndarray, votes: list[Any] | None, seed: int) -
 
 def _subset_sizes(n: int) -> list[int]:
     """2, 4, 8, ... below n, and n."""
-    return [2**power for power in range(1, n.bit_length()) if 2**power < n] + [n]
+    return [2**power for power in range(1, (n - 1).bit_length())] + [n]
 
 
 def _draws(n: int, size: int, number: int, seed: int) -> np.ndarray:
