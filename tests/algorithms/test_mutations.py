@@ -30,6 +30,7 @@ EQUIVALENT = {
     "constant: 0.0 in rollout_rs_threshold_lower": "not read where no lower bound applies",
     "flag: True in for weight, reward_B in zip": "lengths are checked before",
     "flag: True in return tuple(_rule(name, value)": "lengths are checked before",
+    "flag: True in return [None if failed else total": "both have an entry for each row",
     "flag: True in return sum(value * weight": "lengths are checked before",
     "flag: True in for row, (source, uid) in enumerate(zip": "lengths are checked before",
     'flag: True in for name, value in zip(("mean", "std", "max", "min")': "lengths are checked before",

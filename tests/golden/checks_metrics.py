@@ -81,6 +81,16 @@ def check_data_metrics(m):
     b = numbers(0, lengths=[5, 3, 4, 5, 2, 1])
     b["scores"][1, 0] = NAN
     same_dict(m.compute_data_metrics(carrier(b)), gm.data_metrics(b, True))
+    # Failed without a score (row 0: no token left), failed with a given score (row 2), not failed (the others).
+    b = numbers(0, lengths=[5, 3, 4, 5, 2, 1])
+    b["policy_mask"][0], b["policy_mask"][1], b["policy_mask"][2, 0] = 0, 0, 1
+    data = carrier(b)
+    data.non_tensor_batch["reward_error"] = np.array(["boom", None, "boom", None, None, None], dtype=object)
+    totals = b["scores"].sum(1)
+    same(m.compute_data_metrics(data)["critic/score/mean"], totals[1:].mean())
+    got = m.scores_of(data, "token_level_scores")
+    assert got[0] is None
+    same(got[1:], totals[1:])
     data = carrier(b)
     data.non_tensor_batch["tool_call_counts"] = np.array([0, 1, 2, 0, 5, 1], dtype=object)
     got = m.compute_data_metrics(data)
