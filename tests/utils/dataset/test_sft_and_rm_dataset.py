@@ -86,6 +86,44 @@ def test_a_template_that_rewrites_history_is_refused_unless_allowed(tmp_path: Pa
     assert "w8" in trained(allowed)
 
 
+# As reasoning models have it: thoughts stand only behind the last user message; a prompt may close an empty one.
+FORGETFUL = (
+    "{% set ns = namespace(last=-1) %}{% for message in messages %}{% if message.role == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for message in messages %}{{ message.role }}: {% if message.thought and loop.index0 > ns.last %}a "
+    "{{ message.thought }} b {% endif %}{{ message.content }}<end>\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% if enable_thinking is false %}a b {% endif %}{% endif %}"
+)
+THOUGHTS = [
+    {"role": "user", "content": "w1"},
+    {"role": "assistant", "content": "w2", "thought": "w3"},
+    {"role": "tool", "content": "w4"},
+    {"role": "assistant", "content": "w5", "thought": "w6"},
+    {"role": "user", "content": "w7 w8"},
+    {"role": "assistant", "content": "w9", "thought": "w10"},
+]
+
+
+def test_each_turn_of_a_template_that_drops_old_thoughts_stands_as_it_was_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"row 0.*ignore_input_ids_mismatch"):
+        load(tmp_path, {"messages": THOUGHTS}, template=FORGETFUL)[0]
+    dataset = load(tmp_path, {"messages": THOUGHTS}, template=FORGETFUL, ignore_input_ids_mismatch=True)
+    assert " ".join(trained(dataset).split()) == "a w3 b w2 <end> a w6 b w5 <end> a w10 b w9 <end>"
+    text = dataset.tokenizer.decode(dataset[0]["input_ids"][dataset[0]["attention_mask"].bool()])
+    assert " ".join(text.split()) == (
+        "user : w1 <end> assistant : a w3 b w2 <end> tool : w4 <end> assistant : a w6 b w5 <end> "
+        "user : w7 w8 <end> assistant : a w10 b w9 <end>"
+    )
+    # With one question nothing is dropped, and nothing needs to be allowed.
+    kept = trained(load(tmp_path, {"messages": THOUGHTS[:4]}, template=FORGETFUL))
+    assert " ".join(kept.split()) == "a w3 b w2 <end> a w6 b w5 <end>"
+
+
+def test_a_prompt_that_closes_an_empty_thought_masks_nothing_of_the_answer(tmp_path: Path) -> None:
+    dataset = load(tmp_path, {"messages": CHAT[1:3], "enable_thinking": False}, template=FORGETFUL)
+    assert trained(dataset).split() == ["w4", "w5", "<end>"]
+
+
 def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'messages'"):
         load(tmp_path, {"text": "x"})

@@ -5,8 +5,7 @@
 Shapes: S tokens of the conversation.
 """
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from verl.utils.dataset.files import read_rows, resolve_data_files
 from verl.utils.plain import to_plain
 
 __all__ = ["MultiTurnSFTDataset"]
-
-logger = logging.getLogger(__name__)
 
 
 class MultiTurnSFTDataset(Dataset):
@@ -91,46 +88,36 @@ class MultiTurnSFTDataset(Dataset):
         thinking = row.get(self.enable_thinking_key)
         options = self.apply_chat_template_kwargs | ({} if thinking is None else {"enable_thinking": bool(thinking)})
 
-        def render(count: int, prompt: bool) -> list[int]:
-            return apply_chat_template(
-                self.tokenizer,
-                messages[:count],
-                tools=to_plain(row.get(self.tools_key)) or None,
-                add_generation_prompt=prompt,
-                **options,
-            )
+        def render(part: list[dict[str, Any]], prompt: bool = False) -> list[int]:
+            tools = to_plain(row.get(self.tools_key)) or None
+            return apply_chat_template(self.tokenizer, part, tools=tools, add_generation_prompt=prompt, **options)
 
         ids: list[int] = []
         mask: list[int] = []
+        before: list[int] = []
         start = 0
         while start < len(messages):
-            end = start + 1 if messages[start].get("role") == "assistant" else _end_of_input(messages, start)
-            whole = render(end, prompt=False)
-            turn = self._added(ids, whole, item)
             own = messages[start].get("role") == "assistant"
+            end = start + 1 if own else _end_of_input(messages, start)
+            whole = render(messages[:end])
+            turn = _added(before, whole, lambda: render(messages[:end] + messages[start:end]))  # noqa: B023
+            if turn is None or (ids + turn != whole and not self.ignore_input_ids_mismatch):
+                raise DataError(
+                    "the chat template renders earlier turns differently when a later one is there",
+                    where=f"row {item}",
+                    remedy="set data.ignore_input_ids_mismatch=True where the difference (dropped thoughts, say) is "
+                    "meant: each turn then stands as it did when it was the last",
+                )
             opening = 0
             if own and start:
-                opening = len(render(start, prompt=True)) - len(ids)
+                opening = _shared(render(messages[:start], prompt=True)[len(before) :], turn)
             elif own:
                 # Nothing stands before it that could be rendered; the prompt is found inside the turn itself.
                 opening = _end_of(extract_system_prompt_and_generation(self.tokenizer)[1], turn)
             ids += turn
             mask += [0] * opening + [1] * (len(turn) - opening) if own else [0] * len(turn)
-            start = end
+            start, before = end, whole
         return ids, mask
-
-    def _added(self, before: list[int], whole: list[int], item: int) -> list[int]:
-        """What a turn adds; a template that changes earlier turns when one more comes has no such thing."""
-        if whole[: len(before)] == before:
-            return whole[len(before) :]
-        if self.ignore_input_ids_mismatch:
-            logger.debug("row %d: the template changes earlier turns; the later rendering is cut at their length", item)
-            return whole[len(before) :]
-        raise DataError(
-            "the chat template renders earlier turns differently when a later one is there",
-            where=f"row {item}",
-            remedy="set data.ignore_input_ids_mismatch=True where the difference (dropped thoughts, say) is meant",
-        )
 
     def _fit(self, ids: torch.Tensor, mask: torch.Tensor, item: int) -> dict[str, torch.Tensor]:
         length = len(ids)
@@ -159,12 +146,32 @@ class MultiTurnSFTDataset(Dataset):
         }
 
 
+def _added(before: list[int], whole: list[int], render_twice: Callable[[], list[int]]) -> list[int] | None:
+    """Tokens that a turn adds to `before`, the rendering of the turns before it; None if they cannot be told.
+
+    Where the turn changes earlier ones (a template that drops old thoughts), they are what the conversation gains
+    when the turn comes a second time: by then there is nothing left to drop.
+    """
+    if whole[: len(before)] == before:
+        return whole[len(before) :]
+    turn = render_twice()[len(whole) :]
+    return turn if turn and whole[-len(turn) :] == turn else None
+
+
 def _end_of_input(messages: Sequence[dict[str, Any]], start: int) -> int:
     """Behind the last message before the assistant speaks: templates may join tool answers into one turn."""
     end = start
     while end < len(messages) and messages[end].get("role") != "assistant":
         end += 1
     return end
+
+
+def _shared(prompt: list[int], turn: list[int]) -> int:
+    """Length of the generation prompt as far as it stands at the head of the turn.
+
+    A prompt that closes an empty thought is longer than what the template puts before an answer without one.
+    """
+    return next((i for i, (a, b) in enumerate(zip(prompt, turn, strict=False)) if a != b), min(len(prompt), len(turn)))
 
 
 def _end_of(part: list[int], whole: list[int]) -> int:
