@@ -98,6 +98,11 @@ def test_the_number_of_trajectories_has_one_truth(minimal: Any) -> None:
     assert with_keys(minimal, {"rollout.n": None}).rollout.n == 8
 
 
+def test_epochs_given_twice_must_agree(minimal: Any) -> None:  # MQ12
+    assert "set only trainer.total_epochs" in refused(minimal, {"rollout.total_epochs": 5, "trainer.total_epochs": 3})
+    assert with_keys(minimal, {"rollout.total_epochs": 3, "trainer.total_epochs": 3}).trainer.total_epochs == 3
+
+
 def test_the_root_pool_sizes_the_rollout(minimal: Any) -> None:
     rollout = with_keys(minimal, {"rollout.nnodes": 2, "rollout.n_gpus_per_node": 4}).actor_rollout_ref.rollout
     assert (rollout.nnodes, rollout.n_gpus_per_node) == (2, 4)

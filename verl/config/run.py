@@ -168,6 +168,16 @@ def _settle_rollout_pool(tree: dict[str, Any]) -> None:
     if pool.get("n") not in (None, UNSET_POOL_N, group):
         raise pool_n_error(pool["n"], group)
     pool["n"] = group
+    # The run has one number of epochs; a second one that nobody reads would end the run early without a word.
+    epochs, pool_epochs = (tree.get("trainer") or {}).get("total_epochs"), pool.pop("total_epochs", None)
+    if pool_epochs not in (None, epochs):
+        raise ConfigError(
+            "the number of epochs is given twice and disagrees",
+            where="rollout.total_epochs",
+            got=pool_epochs,
+            expected=f"{epochs} as in trainer.total_epochs",
+            remedy="set only trainer.total_epochs",
+        )
 
 
 def pool_n_error(pool_n: Any, group: Any) -> ConfigError:

@@ -181,6 +181,10 @@ class FullyAsyncRollouterCore:
                 raise
             logger.warning("group %s is generated again: %s", uid, error)
             return "replica lost"
+        except ray.exceptions.TaskCancelledError as error:
+            # Ray's own class, which asyncio does not know: somebody ended the call, and nothing is wrong with it.
+            logger.warning("group %s is generated again: %s", uid, error)
+            return "cancelled"
         if meta.aborted:
             return "aborted by a weight update"
         if error := self._no_score(meta):
