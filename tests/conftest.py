@@ -66,6 +66,8 @@ def ray_cluster(job_env: Path) -> Iterator[None]:
     import ray
 
     ray.init(
+        # Never somebody else's, which Ray would find by a file in /tmp/ray.
+        address="local",
         num_cpus=4,
         include_dashboard=False,
         object_store_memory=200 << 20,

@@ -46,6 +46,27 @@ def test_a_rule_of_fully_async_training_is_named(minimal: Any, key: str, value: 
     assert advice in refused(minimal, {key: value})
 
 
+SHARED = {
+    "async_training.device_share": 0.5,
+    "trainer.n_gpus_per_node": 1,
+    "rollout.n_gpus_per_node": 1,
+    f"{POLICY}.rollout.tensor_model_parallel_size": 1,
+    f"{POLICY}.rollout.checkpoint_engine.backend": "shm",
+}
+
+
+def test_one_rank_of_each_half_may_share_a_device(minimal: Any) -> None:
+    validate(with_keys(minimal, SHARED))
+    assert "trainer.n_gpus_per_node=1" in refused(minimal, SHARED | {"trainer.n_gpus_per_node": 2})
+    assert "8 ranks" in refused(minimal, SHARED | {"rollout.n_gpus_per_node": 8})
+    assert "backend=shm" in refused(minimal, SHARED | {f"{POLICY}.rollout.checkpoint_engine.backend": "nccl"})
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5])
+def test_a_share_of_a_device_is_a_share(minimal: Any, share: float) -> None:
+    assert "async_training.device_share" in refused(minimal, {"async_training.device_share": share})
+
+
 def test_validation_on_the_trainer_is_left_out_and_says_who_validates(minimal: Any) -> None:
     message = refused(minimal, {"async_training.use_trainer_do_validate": True}, UnsupportedError)
     assert "the rollout servers validate" in message

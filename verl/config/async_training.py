@@ -4,8 +4,9 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from verl.config.checks import at_least
+from verl.config.checks import at_least, require
 from verl.config.node import Node
 
 
@@ -40,6 +41,12 @@ def total_train_steps(total_rollout: int, required: int, trigger_parameter_sync_
     return total_rollout // (required * trigger_parameter_sync_step)
 
 
+def device_share(config: Any) -> float:
+    """Part of a device that each rank of this run reserves; a whole one outside the asynchronous trainer."""
+    section = config.get("async_training")
+    return float(section.get("device_share", 1.0)) if section else 1.0
+
+
 @dataclass(frozen=True)
 class AsyncTrainingConfig(Node):
     """How far generation may run ahead of training."""
@@ -56,12 +63,15 @@ class AsyncTrainingConfig(Node):
     """Refused when true."""
     max_version_lag: int | None = None
     """Versions that a token may be behind at training; null: measured, not bounded."""
+    device_share: float = 1.0
+    """Part of a device that each rank of trainer and rollout reserves, in (0, 1]; 0.5: one device holds both."""
     stall_timeout_s: float = 1800.0
     """Seconds without a finished prompt group after which the trainer gives the rollouter up, > 0."""
 
     def __post_init__(self) -> None:
         at_least(self, 0, "staleness_threshold", "max_version_lag")
         at_least(self, 1, "trigger_parameter_sync_step", "require_batches", "stall_timeout_s")
+        require(0 < self.device_share <= 1, "device_share", self.device_share, "in (0, 1]")
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def _check_fully_async(config: RunConfig) -> None:
             got="naive",
             expected="nccl, gloo, shm or disk",
         )
+    if training.device_share < 1:
+        _check_shared_device(config)
     limit = config.rollout.total_rollout_steps if config.rollout else None
     version = required_samples(policy.actor.ppo_mini_batch_size, training.require_batches)
     version *= training.trigger_parameter_sync_step
@@ -122,6 +124,29 @@ def _check_fully_async(config: RunConfig) -> None:
             where="rollout.total_rollout_steps",
             got=limit,
             expected=f"at least {version}",
+        )
+
+
+def _check_shared_device(config: RunConfig) -> None:
+    share = config.async_training.device_share
+    ranks = (config.trainer.num_devices, config.rollout.num_devices if config.rollout else 0)
+    if ranks != (1, 1):
+        # Ray would put two ranks of the trainer on one device, whose collectives refuse that.
+        raise ConfigError(
+            "a device is shared by one rank of the trainer and one of the rollout",
+            where="async_training.device_share",
+            got=f"{share} with {ranks[0]} + {ranks[1]} ranks",
+            expected="1.0 for more ranks",
+            remedy="set trainer.n_gpus_per_node=1 and rollout.n_gpus_per_node=1, or leave device_share alone",
+        )
+    backend = config.actor_rollout_ref.rollout.checkpoint_engine.backend
+    if backend in ("nccl", "gloo", "hccl"):
+        raise ConfigError(
+            "a collective refuses two ranks on one device",
+            where=f"{ROLLOUT}.checkpoint_engine.backend",
+            got=f"{backend} with async_training.device_share={share}",
+            expected="shm or disk",
+            remedy=f"set {ROLLOUT}.checkpoint_engine.backend=shm",
         )
 
 

@@ -3,12 +3,14 @@
 """A configuration against this machine: files, devices, memory, directories, keys nobody reads."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from verl.config.async_training import device_share
 from verl.config.backend_bound import foreign_backend
 from verl.config.explain import explain
 from verl.config.run import RunConfig
@@ -49,8 +51,10 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
     pools = {"trainer": config.trainer.num_devices}
     if config.rollout is not None:
         pools["rollout"] = config.rollout.num_devices
-    wanted, nodes = sum(pools.values()), config.trainer.nnodes
+    share = device_share(config)
+    wanted, nodes = math.ceil(sum(pools.values()) * share), config.trainer.nnodes
     said = " + ".join(f"{name} {count}" for name, count in pools.items())
+    said += f", {share:g} of a device each" if share < 1 else ""
     if platform.device_type == "cpu":
         yield fact("processes", f"{said} ranks on {psutil.cpu_count()} cores")
     elif nodes == 1 and wanted > platform.device_count():

@@ -5,8 +5,10 @@ that has no hardware behind it. The second node was started with a mask of its o
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ DRIVER = r'''
 import json, sys
 import ray
 from ray.cluster_utils import Cluster
+from verl.errors import ConfigError
 from verl.single_controller.base.decorator import Dispatch, register
-from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup, ResourcePoolManager
 
 cluster = Cluster(initialize_head=True, head_node_args={
     "num_cpus": 4, "num_gpus": 4, "object_store_memory": 80 << 20, "include_dashboard": False,
@@ -58,14 +61,35 @@ for name, extra in (("masked by Ray", {}), ("left alone", {"RAY_EXPERIMENTAL_NOS
     group, told[name] = facts(pool, **extra)
     group.shutdown()
 pool.release()
+
+# Trainer and rollout on one device: the pools that the fully asynchronous trainer makes, on a cluster of one device.
+ray.shutdown()
+cluster.shutdown()
+ray.init("local", num_cpus=4, num_gpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+trainer = ResourcePoolManager({"trainer_pool": [1]}, {"actor": "trainer_pool"}, device_share=0.5)
+trainer.create_resource_pool()
+rollout = RayResourcePool([1], max_colocate_count=1, device_share=0.5)
+groups = [facts(pool) for pool in (trainer.get_resource_pool("actor"), rollout)]
+told["shared"] = [rank for _, ranks in groups for rank in ranks]
+told["free"] = ray.available_resources().get("GPU", 0.0)
+# Three groups may share a slot by default: actor, critic and reference fit the trainer's half.
+more = [facts(trainer.get_resource_pool("actor")) for _ in range(2)]
+told["colocated"] = [rank["mine"] for _, ranks in more for rank in ranks]
+try:
+    RayResourcePool([3], device_share=0.5, name_prefix="three halves").get_placement_groups()
+except ConfigError as error:
+    told["refused"] = str(error)
 print(json.dumps(told))
 '''
 
 
 def drive(code: str) -> Any:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # A cluster of several raylets tells its address in Ray's directory, where other programs would find it.
+    directory = tempfile.mkdtemp(prefix="vs-")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_TMPDIR": directory}
     command = [sys.executable, "-c", code, str(SIMULATED)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=250)
+    shutil.rmtree(directory, ignore_errors=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -95,3 +119,10 @@ def test_every_rank_has_one_mask_and_the_variables_of_rocm(told: Any) -> None:
     for rank in told["masked by Ray"] + told["left alone"]:
         assert rank["masks"] == ["CUDA_VISIBLE_DEVICES"]
         assert rank["HSA_NO_SCRATCH_RECLAIM"] == "1"
+
+
+def test_trainer_and_rollout_share_one_device_by_halves(told: Any) -> None:
+    assert [rank["mine"] for rank in told["shared"]] == ["device-0", "device-0"]
+    assert told["free"] == 0, "both halves are reserved"
+    assert told["colocated"] == ["device-0", "device-0"]
+    assert "three halves" in told["refused"] and "0.5 of a GPU" in told["refused"] and "at most 2 on" in told["refused"]

@@ -16,6 +16,7 @@ import ray
 import torch
 
 from verl.checkpoint_engine.worker import CheckpointEngineWorker
+from verl.config.async_training import device_share
 from verl.errors import CheckpointError, DataError, PeerLost, VerlError, first_cause
 from verl.experimental.agent_loop.manager import AgentLoopManager
 from verl.experimental.agent_loop.trajectory import GroupMeta
@@ -84,7 +85,8 @@ class FullyAsyncRollouterCore:
         self._room = asyncio.Condition()
         set_standalone_worker_cls(CheckpointEngineWorker)
         reward, self.servers = await asyncio.gather(
-            asyncio.to_thread(RewardLoopManager, self.config), LLMServerManager.create(self.config)
+            asyncio.to_thread(RewardLoopManager, self.config),
+            LLMServerManager.create(self.config, device_share=device_share(self.config)),
         )
         self.agent_loops = await AgentLoopManager.create(
             self.config,

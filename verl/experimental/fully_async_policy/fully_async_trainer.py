@@ -11,6 +11,7 @@ import ray
 
 from verl.algorithms.kl import get_kl_controller
 from verl.checkpoint_engine.manager import CheckpointEngineManager
+from verl.config.async_training import device_share
 from verl.config.validate import data_parallel_size
 from verl.experimental.fully_async_policy.detach_utils import MetricsAggregator
 from verl.experimental.fully_async_policy.message_queue import MessageQueueClient
@@ -136,7 +137,8 @@ class FullyAsyncTrainerCore:
             config=config.raw,
             resume_step=version if self.first_step > 1 else None,
         )
-        total = self.num_devices + config.rollout.nnodes * config.rollout.n_gpus_per_node
+        ranks = self.num_devices + config.rollout.num_devices
+        total = max(1, round(ranks * device_share(config)))
         self.recorder = StepRecorder(
             config,
             self.tracking,

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+from verl.config.async_training import device_share
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
@@ -24,4 +25,8 @@ def create_role_worker_mapping(config: Any) -> dict[Role, type]:
 def create_resource_pool_manager(config: Any, roles: list[Role]) -> ResourcePoolManager:
     """One pool for all roles of the trainer: `trainer.n_gpus_per_node` processes on each of `trainer.nnodes` nodes."""
     spec = {TRAINER_POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes}
-    return ResourcePoolManager(resource_pool_spec=spec, mapping={role: TRAINER_POOL for role in roles})
+    return ResourcePoolManager(
+        resource_pool_spec=spec,
+        mapping={role: TRAINER_POOL for role in roles},
+        device_share=device_share(config),
+    )

@@ -64,44 +64,51 @@ def cpu_per_rank(free_cpus: float, ranks: int) -> float:
     return max(0.01, math.floor(100 * min(1.0, free_cpus / ranks)) / 100)
 
 
-def bundle(ranks: int, resource: str | None) -> dict[str, float]:
+def bundle(ranks: int, resource: str | None, device_share: float = 1.0) -> dict[str, float]:
     """What one rank's slot reserves."""
     # Half of what is free: the other half stays for pools and tasks that come later, so that a job with many pools
     # on few cores never waits for itself.
     cpus = cpu_per_rank(free().get("CPU", 0.0) / 2, ranks)
-    return {"CPU": cpus} | ({resource: 1.0} if resource else {})
+    return {"CPU": cpus} | ({resource: device_share} if resource else {})
 
 
 def refuse_impossible(
-    slots_per_node: Sequence[int], resource: str | None, accelerator_type: str | None, who: str
+    slots_per_node: Sequence[int],
+    resource: str | None,
+    accelerator_type: str | None,
+    who: str,
+    device_share: float = 1.0,
 ) -> None:
     """Raise a ConfigError where even an empty cluster could not hold the slots; each entry needs a node's room."""
-    room = {node.address: _slots(node, resource, accelerator_type) for node in nodes()}
+    room = {node.address: _slots(node, resource, accelerator_type, device_share) for node in nodes()}
     left = sorted(room.values(), reverse=True)
     for slots in sorted(slots_per_node, reverse=True):
         # First fit, largest first: an entry may share a node with others of the job.
         host = next((index for index, free_slots in enumerate(left) if free_slots >= slots), None)
         if host is None:
+            need = _need(resource, accelerator_type, device_share)
             raise ConfigError(
                 f"the cluster cannot hold {who}",
-                got=f"{list(slots_per_node)} ranks per node, each with {_need(resource, accelerator_type)}",
+                got=f"{list(slots_per_node)} ranks per node, each with {need}",
                 expected="at most " + ", ".join(f"{slots} on {address}" for address, slots in room.items()),
                 remedy="lower nnodes or n_gpus_per_node, or add nodes to the Ray cluster",
             )
         left[host] -= slots
 
 
-def _slots(node: Node, resource: str | None, accelerator_type: str | None) -> int:
+def _slots(node: Node, resource: str | None, accelerator_type: str | None, device_share: float) -> int:
     if accelerator_type is not None and accelerator_type not in node.total:
         return 0
     if resource is not None:
-        return int(node.total.get(resource, 0))
+        # Whole ranks on each device: what is left of two devices does not make a third place.
+        return int(node.total.get(resource, 0)) * int(1 / device_share + 1e-9)
     # On CPUs ranks may outnumber cores, but not memory.
     return int(node.total.get("memory", 0) // MIN_RANK_BYTES)
 
 
-def _need(resource: str | None, accelerator_type: str | None) -> str:
-    what = f"one {resource}" if resource else f"{MIN_RANK_BYTES / 1e9:.2f} GB of memory"
+def _need(resource: str | None, accelerator_type: str | None, device_share: float) -> str:
+    amount = "one" if device_share == 1 else f"{device_share:g} of a"
+    what = f"{amount} {resource}" if resource else f"{MIN_RANK_BYTES / 1e9:.2f} GB of memory"
     return what + (f" of type {accelerator_type}" if accelerator_type else "")
 
 

@@ -95,7 +95,7 @@ class RayWorkerGroup(WorkerGroup):
                 options["runtime_env"] = runtime_env
             if self.detached:
                 options["lifetime"] = "detached"
-            self._workers.append(cls.launch(options, device, share))
+            self._workers.append(cls.launch(options, device, _in_rays_steps(pool.device_share * share)))
             self._worker_names.append(name)
         self._know({worker: None for worker in self._workers})
         self._rendezvous(ports, device)
@@ -253,8 +253,12 @@ def _checked_env(worker_env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cpu_share(group: PlacementGroup, share: float) -> float:
-    """An actor's part of its bundle's CPUs, in Ray's steps of 1e-4."""
-    return max(1e-4, int(group.bundle_specs[0].get("CPU", 0) * share * 1e4) / 1e4)
+    return _in_rays_steps(group.bundle_specs[0].get("CPU", 0) * share)
+
+
+def _in_rays_steps(amount: float) -> float:
+    """At most `amount`, in Ray's steps of 1e-4: rounded up, the parts of a slot would not fit it together."""
+    return max(1e-4, int(amount * 1e4) / 1e4)
 
 
 def _put_shared(calls: Sequence[RankCall]) -> dict[int, ray.ObjectRef]:

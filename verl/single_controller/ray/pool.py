@@ -21,7 +21,8 @@ DEFAULT_PLACEMENT_DEADLINE_S = 120.0
 class RayResourcePool(ResourcePool):
     """`process_on_nodes[i]` slots on the i-th node; each node's slots are one placement group.
 
-    A slot holds a device (`use_gpu`) and a share of a CPU. The groups are made at the first use.
+    A slot holds a device (`use_gpu`), or `device_share` of one, and a share of a CPU. The groups are made at the first
+    use.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class RayResourcePool(ResourcePool):
         detached: bool = False,
         accelerator_type: str | None = None,
         placement_deadline_s: float = DEFAULT_PLACEMENT_DEADLINE_S,
+        device_share: float = 1.0,
     ) -> None:
         super().__init__(process_on_nodes, max_colocate_count)
         self.use_gpu = use_gpu
@@ -40,6 +42,9 @@ class RayResourcePool(ResourcePool):
         self.detached = detached
         self.accelerator_type = accelerator_type
         self.placement_deadline_s = placement_deadline_s
+        if not 0 < device_share <= 1:
+            raise ConfigError("a slot holds a device or part of one", got=device_share, expected="in (0, 1]")
+        self.device_share = device_share
         self.pgs: list[PlacementGroup] | None = None
 
     def get_placement_groups(
@@ -56,8 +61,8 @@ class RayResourcePool(ResourcePool):
         """
         if self.pgs is None:
             resource = capacity.device_resource(device_name) if self.use_gpu else None
-            capacity.refuse_impossible(self.store, resource, self.accelerator_type, self.name_prefix)
-            bundle = capacity.bundle(self.world_size, resource)
+            capacity.refuse_impossible(self.store, resource, self.accelerator_type, self.name_prefix, self.device_share)
+            bundle = capacity.bundle(self.world_size, resource, self.device_share)
             self.pgs = self._reserve(bundle, strategy, name or self.name_prefix)
         return self.pgs
 
@@ -127,6 +132,7 @@ class ResourcePoolManager:
     resource_pool_dict: dict[str, RayResourcePool] = field(default_factory=dict)
     max_colocate_count: int = 3
     use_gpu: bool | None = None
+    device_share: float = 1.0
 
     def create_resource_pool(self) -> None:
         """Make the pools and refuse, before anything is placed, what they need together and the cluster lacks."""
@@ -137,10 +143,11 @@ class ResourcePoolManager:
                     use_gpu=capacity.has_devices() if self.use_gpu is None else self.use_gpu,
                     name_prefix=name,
                     max_colocate_count=self.max_colocate_count,
+                    device_share=self.device_share,
                 )
         slots = [count for pool in self.resource_pool_dict.values() for count in pool.store]
         resource = capacity.device_resource(None) if any(p.use_gpu for p in self.resource_pool_dict.values()) else None
-        capacity.refuse_impossible(slots, resource, None, ", ".join(self.resource_pool_dict))
+        capacity.refuse_impossible(slots, resource, None, ", ".join(self.resource_pool_dict), self.device_share)
 
     def get_resource_pool(self, role: Any) -> RayResourcePool:
         """The pool of a role."""
@@ -207,6 +214,7 @@ def split_resource_pool(resource_pool: RayResourcePool, split_size: int | list[i
             use_gpu=resource_pool.use_gpu,
             name_prefix=f"{resource_pool.name_prefix}_{part}",
             max_colocate_count=resource_pool.max_colocate_count,
+            device_share=resource_pool.device_share,
         )
         for part, size in enumerate(sizes)
     ]
@@ -214,13 +222,17 @@ def split_resource_pool(resource_pool: RayResourcePool, split_size: int | list[i
 
 def merge_resource_pool(rp1: RayResourcePool, rp2: RayResourcePool) -> RayResourcePool:
     """One pool over the slots of both, which must be of one kind."""
-    for attribute in ("use_gpu", "max_colocate_count", "detached"):
+    for attribute in ("use_gpu", "max_colocate_count", "detached", "device_share"):
         if getattr(rp1, attribute) != getattr(rp2, attribute):
             raise ConfigError("pools of different kinds cannot be merged", where=attribute)
     if isinstance(rp1, SubRayResourcePool) or isinstance(rp2, SubRayResourcePool):
         raise ConfigError("parts of a pool cannot be merged", remedy="merge the pools they were taken from")
     merged = RayResourcePool(
-        [*rp1.store, *rp2.store], rp1.use_gpu, f"{rp1.name_prefix}_{rp2.name_prefix}", rp1.max_colocate_count
+        [*rp1.store, *rp2.store],
+        rp1.use_gpu,
+        f"{rp1.name_prefix}_{rp2.name_prefix}",
+        rp1.max_colocate_count,
+        device_share=rp1.device_share,
     )
     merged.pgs = [*rp1.get_placement_groups(), *rp2.get_placement_groups()]
     return merged

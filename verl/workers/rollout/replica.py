@@ -71,6 +71,7 @@ class RolloutReplica(ABC):
         *,
         worker_cls: type | None = None,
         log_dir: str | None = None,
+        device_share: float = 1.0,
     ) -> None:
         self.replica_rank = replica_rank
         self.config = config
@@ -83,6 +84,7 @@ class RolloutReplica(ABC):
         self.is_teacher_model = is_teacher_model
         self.name_suffix = name_suffix
         self.log_dir = log_dir
+        self.device_share = device_share
         self.rollout_mode: RolloutMode | None = None
         self.workers: list[ActorHandle] = []
         self.servers: list[ActorHandle] = []
@@ -128,6 +130,7 @@ class RolloutReplica(ABC):
                 use_gpu=self.rollout_worker_use_gpu(),
                 max_colocate_count=1,
                 name_prefix=prefix,
+                device_share=self.device_share,
             )
             self.workers = await self._start_workers(self.resource_pool)
         await self.launch_servers()
