@@ -193,7 +193,7 @@ def other_order(model_dir: Path, out: Path) -> Any:
     full.a.copy_(torch.arange(4.0))
     full.b.copy_(torch.arange(8.0) + 10)
     mine = Holder(["a", "b"] if dist.get_rank() == 0 else ["b", "a"])
-    build.fill_from_rank_zero(mine, full if dist.get_rank() == 0 else None)
+    build.fill_from_rank_zero(mine, build.named_tensors(full) if dist.get_rank() == 0 else None)
     return {"a": mine.a, "b": mine.b}
 
 

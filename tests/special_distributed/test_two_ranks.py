@@ -3,16 +3,13 @@
 """Two ranks over gloo give what one rank gives."""
 
 import importlib.util
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rank_processes import run_on_ranks
 from transformers import AutoModelForCausalLM
 
 from verl.errors import CheckpointError
@@ -28,27 +25,7 @@ _spec.loader.exec_module(ranks)
 def two_ranks(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with what each of two ranks left for each check."""
     out = tmp_path_factory.mktemp("two-ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(2):
-        env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        with (out / f"log-{rank}.txt").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, str(SCRIPT), str(tiny_model_dir), str(out)],
-                    env={**os.environ, **{key: str(value) for key, value in env.items()}},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            )
-    try:
-        codes = [process.wait(timeout=240) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert codes == [0, 0], "\n".join((out / f"log-{rank}.txt").read_text()[-3000:] for rank in range(2))
+    run_on_ranks(SCRIPT, tiny_model_dir, out=out)
     return out
 
 

@@ -73,10 +73,13 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     ("verl.workers.rollout*", 5, "rollout", False),
     # F4: engine, controller, models
     ("verl.workers.engine*", 4, "engine", False),
+    ("verl.workers.sharding_manager*", 2, "distributed", False),
     ("verl.workers", 0, "root", False),
     ("verl.single_controller*", 4, "single_controller", False),
     ("verl.models*", 4, "models", False),
     ("verl.utils.checkpoint*", 4, "engine", False),
+    ("verl.utils.fsdp_utils", 4, "engine", False),
+    ("verl.utils.model", 4, "models", False),
     ("verl.utils.tokenizer", 4, "tokenizer", False),
     ("verl.utils.chat_template", 4, "tokenizer", False),
     ("verl.utils.ray_utils", 4, "ray_utils", False),
@@ -92,6 +95,7 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     ("verl.utils.memory_utils", 2, "distributed", False),
     ("verl.utils.net_utils", 2, "distributed", False),
     ("verl.utils.tensor_collectives", 2, "distributed", False),
+    ("verl.utils.ulysses", 2, "distributed", False),
     # F1: configuration
     ("verl.config*", 1, "config", False),
     # F0: pure

@@ -4,7 +4,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,13 +16,15 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from verl.errors import ConfigError, UnsupportedError
+from verl.platform import current_platform
 from verl.utils.torch_dtypes import PrecisionType
 
 logger = logging.getLogger(__name__)
 
 
-def create_device_mesh(world_size: int, fsdp_size: int, device_type: str) -> DeviceMesh:
+def create_device_mesh(world_size: int, fsdp_size: int, device_type: str | None = None) -> DeviceMesh:
     """`(fsdp,)` over all ranks, or `(ddp, fsdp)` where parameters are sharded over `fsdp_size` ranks only (HSDP)."""
+    device_type = device_type or current_platform().device_type
     if fsdp_size in (-1, 0) or fsdp_size >= world_size:
         return init_device_mesh(device_type, (world_size,), mesh_dim_names=("fsdp",))
     if fsdp_size < 0 or world_size % fsdp_size:
@@ -94,16 +96,15 @@ def enable_recompute(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def fill_from_rank_zero(model: nn.Module, full: nn.Module | None) -> None:
-    """Give every rank its part of the tensors that rank 0 holds in `full` (None elsewhere).
+def fill_from_rank_zero(model: nn.Module, sources: Mapping[str, torch.Tensor] | None) -> None:
+    """Give every rank its part of the whole tensors that rank 0 holds by name in `sources` (None elsewhere).
 
     Collectives run in name order, so that it does not matter in which order a rank registered its tensors (WT18).
     Buffers that are not in the state dict (rotary frequencies) travel as well: nothing else computes them.
     """
-    sources = _named_tensors(full) if full is not None else {}
-    for name, target in sorted(_named_tensors(model).items()):
+    for name, target in sorted(named_tensors(model).items()):
         local = target.to_local() if isinstance(target, DTensor) else target
-        if full is not None:
+        if sources is not None:
             value = sources[name].to(device=local.device, dtype=target.dtype)
         else:
             value = torch.empty(target.shape, dtype=target.dtype, device=local.device)
@@ -116,5 +117,6 @@ def fill_from_rank_zero(model: nn.Module, full: nn.Module | None) -> None:
         local.copy_(value)
 
 
-def _named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name, each once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())

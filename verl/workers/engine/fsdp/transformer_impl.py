@@ -121,7 +121,7 @@ class FSDPEngine(BaseEngine):
         self.root = self.scorer_cls(self.module)
         build.shard(self.root, self.module, self.mesh, self.engine_config)
         self.root.to_empty(device=self.device_type)
-        build.fill_from_rank_zero(self.module, full)
+        build.fill_from_rank_zero(self.module, build.named_tensors(full) if full is not None else None)
         self.peft_config = adapter
         # How the published checkpoint differs from memory is known where it was read; every rank exports.
         self.module._weight_conversions = broadcast_object(getattr(full, "_weight_conversions", None))
