@@ -18,7 +18,7 @@ class BaseConfig(Mapping):
 
     # Mapping's own versions walk the keys and catch exceptions; these are read per trajectory.
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return self[key] if key in self else default  # noqa: SIM401
 
     def __contains__(self, key: object) -> bool:
         return key in type(self).__dataclass_fields__

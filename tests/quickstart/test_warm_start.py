@@ -11,7 +11,7 @@ from verl.errors import VerlError
 from verl.quickstart.evaluate import accuracy
 from verl.quickstart.model import VOCABULARY, build_model, build_tokenizer
 from verl.quickstart.task import answer, split_sums
-from verl.quickstart.warm_start import Recipe, batches, verdict, warm_start
+from verl.quickstart.warm_start import Recipe, batches, forgetful_answer, verdict, warm_start
 
 
 def test_the_stop_rule_goes_on_below_the_band_and_gives_up_past_it_or_too_late() -> None:
@@ -23,7 +23,7 @@ def test_the_stop_rule_goes_on_below_the_band_and_gives_up_past_it_or_too_late()
 
 
 def test_a_batch_teaches_the_answer_and_the_end_and_never_a_held_out_sum() -> None:
-    stream = batches(Recipe(batch_size=512, teacher_error=0.0), seed=0)
+    stream = batches(Recipe(batch_size=512, forgets=0.0, slips=0.0), seed=0)
     held_out = set(split_sums()[1])
     for _ in range(5):
         batch = next(stream).batch
@@ -36,12 +36,33 @@ def test_a_batch_teaches_the_answer_and_the_end_and_never_a_held_out_sum() -> No
 
 
 def test_the_teacher_is_wrong_in_about_the_share_of_digits_that_the_recipe_says() -> None:
-    batch = next(batches(Recipe(batch_size=4096, teacher_error=0.2), seed=0)).batch
+    batch = next(batches(Recipe(batch_size=4096, forgets=0.0, slips=0.2), seed=0)).batch
     texts = ["".join(VOCABULARY[token] for token in row) for row in batch["input_ids"].tolist()]
     assert all(text[2] == "+" and text[5] == "=" and text.endswith("<eos>") for text in texts)
     rights = [text[6:9] == answer(int(text[:2]), int(text[3:5])) for text in texts]
     # A random digit is the right one in a tenth of the cases: (1 - 0.2 * 0.9) ** 3, give or take three deviations.
     assert abs(sum(rights) / len(rights) - 0.82**3) < 3 * (0.25 / 4096) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("tens", "hundreds", "written"),
+    [(False, False, "321"), (True, False, "311"), (False, True, "320"), (True, True, "310")],
+)
+def test_a_forgotten_carry_changes_the_digit_it_belongs_to(tens: bool, hundreds: bool, written: str) -> None:
+    assert forgetful_answer(67, 56, tens=tens, hundreds=hundreds) == written
+    assert forgetful_answer(12, 34, tens=tens, hundreds=hundreds) == "640", "nothing to carry, nothing to forget"
+
+
+def test_a_forgotten_carry_into_the_tens_is_missed_in_the_hundreds_too() -> None:
+    assert forgetful_answer(45, 55, tens=True, hundreds=False) == "090"
+
+
+def test_each_carry_is_forgotten_in_the_share_that_the_recipe_says() -> None:
+    batch = next(batches(Recipe(batch_size=4096, forgets=0.6, slips=0.0), seed=0)).batch
+    texts = ["".join(VOCABULARY[token] for token in row) for row in batch["input_ids"].tolist()]
+    with_carry = [text for text in texts if int(text[1]) + int(text[4]) >= 10]
+    kept = [text[7] == answer(int(text[:2]), int(text[3:5]))[1] for text in with_carry]
+    assert abs(sum(kept) / len(kept) - 0.4) < 3 * (0.24 / len(kept)) ** 0.5
 
 
 def test_the_same_seed_draws_the_same_batches() -> None:

@@ -54,7 +54,7 @@ class Job:
             return []
         return [json.loads(line) for line in path.read_text().splitlines()]
 
-    def until(self, ready: Callable[[], Any], what: str, deadline_s: float = START_S) -> Any:
+    def until(self, ready: Callable[[], Any], what: str, deadline_s: float = START_S, every_s: float = 0.2) -> Any:
         """Poll `ready`; the job must stay alive until it is true."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
@@ -62,7 +62,7 @@ class Job:
                 return value
             if self.process.poll() is not None:
                 raise AssertionError(f"the job ended ({self.process.returncode}) before {what}:\n{self.text()[-3000:]}")
-            time.sleep(0.2)
+            time.sleep(every_s)
         raise AssertionError(f"not in {deadline_s} s: {what}\n{self.text()[-3000:]}")
 
     def until_version(self, version: int) -> None:
@@ -102,6 +102,13 @@ class Job:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    # -- its weight updates ----------------------------------------------------------------------------------------
+
+    def weight_arena(self, deadline_s: float = START_S) -> Path:
+        """Catches the shared memory of a weight update while it is open, by the sender's file descriptor."""
+        sender = Path(f"/proc/{self.pid_of('CheckpointEngineWorker')}/fd")
+        return self.until(lambda: next(filter(_is_arena, sender.iterdir()), None), "a weight update", deadline_s, 0.0)
+
     def loaded_torch(self) -> list[str]:
         """Titles of the processes that have torch's library mapped."""
         titles = []
@@ -128,3 +135,11 @@ class Job:
         for process in self.processes():
             process.kill()
         self.process.wait(timeout=30)
+
+
+def _is_arena(descriptor: Path) -> bool:
+    """Whether a descriptor is a nameless file in /dev/shm."""
+    try:
+        return os.readlink(descriptor).startswith("/dev/shm/#")
+    except FileNotFoundError:
+        return False

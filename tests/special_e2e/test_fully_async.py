@@ -5,11 +5,15 @@
 import json
 import os
 import signal
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.special_e2e.job import Job
@@ -99,6 +103,56 @@ def test_a_killed_inference_engine_ends_the_run_with_its_name(launch: Callable[.
     assert job.wait() == 1, job.text()[-3000:]
     assert "vllm_server_0" in job.text(), job.text()[-3000:]
     assert job.leftovers() == {"processes": [], "segments": []}
+
+
+def test_a_damaged_bucket_stops_the_run_and_is_never_served(launch: Callable[..., Job]) -> None:
+    job = launch("rollout.total_rollout_steps=3200")
+    job.until_version(2)
+    receiver = psutil.Process(job.pid_of("VLLM::"))
+    for _ in range(20):
+        arena = job.weight_arena()
+        # The receiver stands still between its introduction and its check of the bucket, which the sender fills now.
+        receiver.suspend()
+        time.sleep(0.5)
+        with suppress(FileNotFoundError), arena.open("r+b") as memory:
+            memory.write(b"\xa5" * 65536)
+        receiver.resume()
+        with suppress(subprocess.TimeoutExpired):
+            # The update that was hit ends the run; where the check was over already, the next one is tried.
+            job.process.wait(timeout=20)
+            break
+    assert job.wait() == 1, job.text()[-3000:]
+    assert "CorruptBytes" in job.text(), job.text()[-3000:]
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["VLLM::", "CheckpointEngineWorker", "ColocatedWorkers"])
+def test_killed_in_the_middle_of_a_weight_update_the_run_ends_and_the_next_start_works(
+    launch: Callable[..., Job], victim: str
+) -> None:
+    job = launch("trainer.save_freq=1")
+    job.until_version(3)
+    job.pid_of(victim)
+    job.weight_arena()
+    job.kill(victim)
+    assert job.wait() == 1, job.text()[-3000:]
+    assert job.leftovers() == {"processes": [], "segments": []}
+
+    again = launch("trainer.save_freq=1", out=job.out)
+    assert again.wait(300) == 0, again.text()[-3000:]
+    counts = trained_uids(job.out)
+    assert set(counts.values()) == {1} and len(counts) == 160
+
+
+@pytest.mark.long
+def test_two_jobs_at_once_never_meet(launch: Callable[..., Job], tmp_path: Path) -> None:
+    jobs = [launch(out=tmp_path / name) for name in ("one", "other")]
+    for job in jobs:
+        assert job.wait(600) == 0, job.text()[-3000:]
+        assert set(trained_uids(job.out).values()) == {1}
+        assert [record["step"] for record in job.metrics()][-1] == 20
+    assert all(job.leftovers() == {"processes": [], "segments": []} for job in jobs)
 
 
 def test_after_kill_9_of_the_driver_nothing_is_left(launch: Callable[..., Job]) -> None:

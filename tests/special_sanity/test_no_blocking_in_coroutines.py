@@ -39,7 +39,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 class Collector(ast.NodeVisitor):
-    """All functions of one module under `module:Class.name`, with the names they call resolved where that is certain."""
+    """All functions of one module under `module:Class.name`, with the names they call, resolved where certain."""
 
     def __init__(self, module: str, tree: ast.Module) -> None:
         self.module = module
