@@ -19,7 +19,6 @@ EQUIVALENT = {
     'without detach: x.ratio.detach() in "actor/pg_clipfrac"': _NO_GRADIENT,
     "without detach: distance.detach() in metrics": _NO_GRADIENT,
     "without detach: x.log_prob.detach() in log_prob = x.log_prob.detach()": _NO_GRADIENT,
-    "constant: 1 in padded = torch.cat": "a second column of zeros is never read",
     "constant: 1 in rows.scatter_add_": "a longer source is allowed",
     "constant: 1 in rows = max(1, CHUNK_ELEMENTS": "how many rows go into a chunk changes no result",
     "constant: 1.0 in weights = setting(config": "equal weights vanish in the whitening",

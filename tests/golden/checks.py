@@ -470,6 +470,11 @@ def check_covariance(m):
     same(got, gl.clip_cov(wide.old, wide.new, wide.adv, wide.mask, wide.new, config)[0])
     _, metrics = m.compute_policy_loss_clip_cov(*args, config={})
     np.testing.assert_allclose(metrics["actor/pg_clipfrac"] * wide.mask.sum(), 1, rtol=1e-5)
+    # A share of 0 penalises nothing, the smallest other share one token.
+    for ratio, tokens in ((0.0, 0), (1e-9, 1)):
+        got, _ = m.compute_policy_loss_kl_cov(*args, "token-sum", {"policy_loss": {"kl_cov_ratio": ratio}})
+        penalty = got - m.compute_policy_loss_kl_cov(*args, "token-sum", {"policy_loss": {"ppo_kl_coef": 0.0}})[0]
+        assert int(penalty > 1e-3) == tokens
     nothing = torch.zeros(1, 2)
     for loss in (m.compute_policy_loss_kl_cov, m.compute_policy_loss_clip_cov):
         same(loss(nothing, nothing, nothing, nothing, config={})[0], 0.0)

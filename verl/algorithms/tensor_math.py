@@ -95,13 +95,12 @@ def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -
     return zero_outside(mask_BT, x_TB.t())
 
 
+@torch.no_grad()
 def next_valid(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """For each position the value at the next masked-in position to the right; 0 where there is none."""
-    length = values_BT.shape[-1]
-    place = torch.arange(length, device=values_BT.device).expand_as(values_BT)
-    place = torch.where(mask_BT.bool(), place, length)
-    first_at_or_after = place.flip(-1).cummin(-1).values.flip(-1)
-    end = torch.full_like(place[:, :1], length)
-    after = torch.cat([first_at_or_after[:, 1:], end], dim=-1)
-    padded = torch.cat([values_BT, torch.zeros_like(values_BT[:, :1])], dim=-1)
-    return padded.gather(-1, after)
+    following_TB = torch.zeros_like(values_BT.t(), memory_format=torch.contiguous_format)
+    values, keep = values_BT.t().contiguous().unbind(), mask_BT.t().bool().contiguous().unbind()
+    following = following_TB.unbind()
+    for t in reversed(range(len(following) - 1)):
+        torch.where(keep[t + 1], values[t + 1], following[t + 1], out=following[t])
+    return following_TB.t()

@@ -58,14 +58,15 @@ def compute_policy_loss_kl_cov(
 ) -> tuple[Tensor, dict[str, Any]]:
     """The unclipped surrogate, plus `ppo_kl_coef |log r|` on the tokens of highest covariance.
 
-    `kl_cov_ratio` of the tokens, one at least. `actor/ppo_kl` is the mean of `|log r|` here.
+    `kl_cov_ratio` of the tokens, one at least (none for 0). `actor/ppo_kl` is the mean of `|log r|` here.
     """
     x = prepare(old_log_prob, log_prob, advantages, response_mask)
     keep = x.mask.bool()
     number = int(keep.sum().item())
+    share_penalized = setting(config, "policy_loss.kl_cov_ratio", 0.0002)
     penalized = torch.zeros_like(keep)
-    if number:
-        count = max(1, int(number * setting(config, "policy_loss.kl_cov_ratio", 0.0002)))
+    if number and share_penalized > 0:
+        count = max(1, int(number * share_penalized))
         highest = torch.where(keep, _covariance(x), -torch.inf).flatten().topk(min(count, number)).indices
         penalized.view(-1)[highest] = True
     distance = x.log_ratio.abs()
