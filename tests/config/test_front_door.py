@@ -247,3 +247,36 @@ def test_torchvision_beside_a_cpu_torch_is_named_before_it_breaks_transformers(t
     assert "torchvision beside torch +cpu breaks `import transformers`" in done.stderr
     assert f"run `{sys.executable} -m pip uninstall -y torchvision`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_relative_paths_are_those_of_the_directory_where_the_run_was_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # CK04, AG11
+    for name in ("a.parquet", "out/global_step_3/x", "model/config.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    config, composed = load(
+        [
+            *MINIMAL,
+            "data.train_files=[a.parquet,parts/*.parquet]",
+            "data.val_files=a.parquet",
+            "trainer.resume_mode=resume_path",
+            "trainer.resume_from_path=out/global_step_3",
+            "actor_rollout_ref.model.path=model",
+        ]
+    )
+    assert list(config.data.train_files) == [str(tmp_path / "a.parquet"), str(tmp_path / "parts" / "*.parquet")]
+    assert config.data.val_files == str(tmp_path / "a.parquet")
+    assert config.trainer.resume_from_path == str(tmp_path / "out" / "global_step_3")
+    assert config.actor_rollout_ref.model.path == composed.actor_rollout_ref.model.path == str(tmp_path / "model")
+    # What is no path from here stays as it is: a model of the hub, a remote file.
+    config, _ = load([*MINIMAL, "actor_rollout_ref.model.path=org/name", "data.train_files=s3://bucket/*.parquet"])
+    assert config.actor_rollout_ref.model.path == "org/name" and config.data.train_files == "s3://bucket/*.parquet"
+
+
+@pytest.mark.parametrize("value", ["null", "0", "-1"])
+def test_frequencies_and_numbers_to_keep_that_mean_none_are_taken(value: str) -> None:  # CK02, CK06
+    keys = ("trainer.save_freq", "trainer.test_freq", "trainer.max_actor_ckpt_to_keep")
+    config, _ = load([*MINIMAL, *(f"{key}={value}" for key in keys)])
+    assert not (config.trainer.save_freq or 0) > 0 and not (config.trainer.max_actor_ckpt_to_keep or 0) > 0

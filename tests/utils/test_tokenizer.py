@@ -29,6 +29,8 @@ from verl.utils.tokenizer import hf_processor, hf_tokenizer, load_tokenizer_and_
         np.array([1, 2, 3]),
         torch.tensor([[1, 2, 3]]),
         [np.int64(1), np.int64(2), np.int64(3)],
+        [torch.tensor(1), torch.tensor(2), torch.tensor(3)],
+        [torch.tensor([1, 2, 3])],
     ],
 )
 def test_ids_are_one_flat_list_whatever_the_tokenizer_returned(returned: Any) -> None:

@@ -5,6 +5,7 @@
 Nothing is written into the current directory; errors come as one readable message.
 """
 
+import glob
 import logging
 import os
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from verl.config.compose import CommandLine, as_yaml, compose_config, parse_command_line
@@ -32,7 +33,7 @@ T = TypeVar("T")
 FULLY_ASYNC = "verl.experimental.fully_async_policy.config"
 DEFAULT_LOCAL_DIR = "checkpoints/${trainer.project_name}/${trainer.experiment_name}"
 
-# Files that other processes open: a path that exists from here is made absolute on the driver.
+# Files that other processes open, whose directory may be another: a path that exists from here is made absolute.
 PATH_KEYS = (
     "actor_rollout_ref.rollout.agent.agent_loop_config_path",
     "actor_rollout_ref.rollout.agent.custom_async_server.path",
@@ -42,6 +43,13 @@ PATH_KEYS = (
     "data.sampler.class_path",
     "reward.custom_reward_function.path",
     "reward.reward_manager.module.path",
+    "trainer.resume_from_path",
+    "actor_rollout_ref.model.path",
+    "actor_rollout_ref.model.tokenizer_path",
+    "critic.model.path",
+    "data.tool_config_path",
+    "data.train_files",
+    "data.val_files",
 )
 
 
@@ -105,9 +113,18 @@ def _settled(config: DictConfig, line: CommandLine) -> DictConfig:
         _settle_output_directory(config)
         for key in PATH_KEYS:
             value = OmegaConf.select(config, key, throw_on_missing=False)
-            if isinstance(value, str) and os.path.exists(value):
-                OmegaConf.update(config, key, os.path.abspath(value))
+            if isinstance(value, str):
+                OmegaConf.update(config, key, _absolute(value))
+            elif isinstance(value, ListConfig):
+                OmegaConf.update(config, key, [_absolute(item) for item in value])
     return config
+
+
+def _absolute(path: str) -> str:
+    """The path as it is meant here; what names no local file or pattern (a model of the hub, a URL) stays."""
+    local = os.path.expanduser(path)
+    is_pattern = glob.has_magic(local) and "://" not in local
+    return os.path.abspath(local) if os.path.exists(local) or is_pattern else path
 
 
 def check_run(config: Any) -> None:

@@ -35,8 +35,8 @@ class TrainerConfig(Node):
     """Nodes of the trainer's pool."""
     n_gpus_per_node: int = 8
     """Devices per node of that pool; on CPU: ranks."""
-    save_freq: int = -1
-    """Steps (async: versions) between checkpoints; -1: none."""
+    save_freq: int | None = -1
+    """Steps (async: versions) between checkpoints, and one at the end; null, 0 or less: none."""
     esi_redundant_time: float = 0
     """Without effect: SIGTERM saves and ends."""
     resume_mode: str = "auto"
@@ -47,8 +47,8 @@ class TrainerConfig(Node):
     """Validate the start."""
     val_only: bool = False
     """Validate and stop."""
-    test_freq: int = -1
-    """Steps (async: versions) between validations; -1: none."""
+    test_freq: int | None = -1
+    """Steps (async: versions) between validations, and one at the end; null, 0 or less: none."""
     critic_warmup: int = 0
     """Steps that train the critic alone."""
     default_hdfs_dir: str | None = None
@@ -58,7 +58,7 @@ class TrainerConfig(Node):
     default_local_dir: str = "checkpoints/verl_examples/gsm8k"
     """Directory of everything a run writes; absolute after the front door."""
     max_actor_ckpt_to_keep: int | None = None
-    """Checkpoints kept; null: all."""
+    """Checkpoints kept; null, 0 or less: all."""
     max_critic_ckpt_to_keep: int | None = None
     """Without effect: the critic lies in the same checkpoint as the actor."""
     ray_wait_register_center_timeout: int = 300
@@ -74,7 +74,6 @@ class TrainerConfig(Node):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "nnodes", "n_gpus_per_node", "total_epochs", "total_training_steps")
-        at_least(self, 1, "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")
         at_least(self, 0, "log_val_generations", "critic_warmup", "esi_redundant_time", "seed")
         one_of(self, "resume_mode", ("auto", "disable", "resume_path"))
         on = None if self.use_legacy_worker_impl in ("disable", "auto") else self.use_legacy_worker_impl

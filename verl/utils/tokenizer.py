@@ -36,11 +36,12 @@ def normalize_token_ids(tokenized_output: Any) -> list[int]:
     if hasattr(ids, "tolist"):
         ids = ids.tolist()
     ids = list(ids)
-    if ids and hasattr(ids[0], "__len__"):
+    # A tensor of no dimension has `__len__` too: it is one id.
+    if ids and hasattr(ids[0], "__len__") and getattr(ids[0], "ndim", 1):
         if len(ids) != 1:
             raise DataError("token ids of one text were expected", got=f"{len(ids)} rows", expected="1 row")
         ids = ids[0].tolist() if hasattr(ids[0], "tolist") else ids[0]
-    return [int(token) for token in to_plain(ids)]
+    return [int(token) for token in to_plain(list(ids))]
 
 
 def set_pad_token_id(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -17,6 +17,7 @@ from verl.trainer.ppo.checkpointing import (
     TRAINER_FILE,
     CheckpointKeeper,
     find_resume_folder,
+    folder_version,
     prune,
     publish_folder,
     read_rollout_state,
@@ -81,6 +82,62 @@ def test_the_same_version_is_written_once(tmp_path: Path) -> None:
     assert asyncio.run(saver.maybe_save(6, step=6)) is not None
     assert asyncio.run(saver.maybe_save(6, step=6, final=True)) is None
     assert asyncio.run(saver.maybe_save(7, step=7, final=True)) is not None
+    # The last steps of a run, behind its last version, are saved too; a resumed run does not write what it has read.
+    assert asyncio.run(saver.maybe_save(7, step=9, final=True)) is not None
+    again = keeper(tmp_path, FolderGroup(), save_freq=3)
+    asyncio.run(again.load(tmp_path / "global_step_7"))
+    assert asyncio.run(again.maybe_save(7, step=9, final=True)) is None
+
+
+def test_versions_are_saved_at_multiples_and_at_the_end(tmp_path: Path) -> None:  # CK06
+    def saved(frequency: int | None) -> list[int]:
+        saver = keeper(tmp_path / str(frequency), FolderGroup(), save_freq=frequency)
+        versions = [v for v in range(1, 6) if asyncio.run(saver.maybe_save(v, step=v)) is not None]
+        return versions + ([5] if asyncio.run(saver.maybe_save(5, step=5, final=True)) is not None else [])
+
+    assert (saved(2), saved(5), saved(4)) == ([2, 4, 5], [5], [4, 5])
+    assert saved(-1) == saved(0) == saved(None) == []
+
+
+def test_a_checkpoint_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
+    asyncio.run(keeper(tmp_path, FolderGroup()).maybe_save(2, step=8))
+    with pytest.raises(OSError, match="disk full"):
+        asyncio.run(keeper(tmp_path, FolderGroup(fail=True)).save(2, step=9))
+    folder = find_resume_folder(options(tmp_path))
+    assert json.loads((folder / TRAINER_FILE).read_text())["optimizer_step"] == 8
+    asyncio.run(keeper(tmp_path, FolderGroup()).save(2, step=9))
+    assert json.loads((folder / TRAINER_FILE).read_text())["optimizer_step"] == 9
+    # What the failed save left is gone, and the checkpoint that was replaced too.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_2", TRACKER_FILE]
+
+
+@pytest.mark.parametrize("keep", [None, 0, -1])
+def test_without_a_number_to_keep_nothing_is_deleted(tmp_path: Path, keep: int | None) -> None:  # CK02
+    saver = keeper(tmp_path, FolderGroup(), save_freq=1, max_actor_ckpt_to_keep=keep)
+    for version in range(1, 4):
+        asyncio.run(saver.maybe_save(version, step=version))
+    assert len(list(tmp_path.glob("global_step_*"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "version"),
+    [("e/global_step_900/a/global_step_12", 12), ("global_step_12/", 12), ("x y/global_step_3", 3)],
+)
+def test_the_step_is_read_from_the_last_component_of_a_path(
+    tmp_path: Path, given: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # CK04
+    (tmp_path / given).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for path in (given, str(tmp_path / given)):
+        found = find_resume_folder(options(tmp_path, resume_mode="resume_path", resume_from_path=path))
+        assert (folder_version(found), found) == (version, (tmp_path / given).resolve())
+
+
+@pytest.mark.parametrize("given", ["global_step_37/actor", "global_step_x", "global_step_1_2", ""])
+def test_a_path_that_does_not_end_in_a_step_is_refused(tmp_path: Path, given: str) -> None:  # CK04
+    (tmp_path / given).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(CheckpointError, match="resume_from_path"):
+        find_resume_folder(options(tmp_path, resume_mode="resume_path", resume_from_path=str(tmp_path / given)))
 
 
 def test_without_a_save_frequency_nothing_is_written(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ class FullyAsyncTrainerCore:
 
     async def maybe_run(self, version: int, *, final: bool = False, forced: bool = False) -> Metrics:
         """Validate every `test_freq` versions, before training, and at the end (the validation part of the loop)."""
-        frequency = self.config.trainer.test_freq
+        frequency = self.config.trainer.test_freq or 0
         due = frequency > 0 and ((version > 0 and version % frequency == 0) or final)
         if not (due or forced) or (final and self._validated == version):
             return {}

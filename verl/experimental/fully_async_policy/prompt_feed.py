@@ -106,6 +106,8 @@ class PromptFeed:
         """Continue behind the last row that was given out."""
         self.epoch = int(position["epoch"])
         self._loader.load_state_dict(loader_state)
+        # A state taken at the end of an epoch goes on with the next one: uids must not repeat those of the last.
+        self.epoch = max(self.epoch, self._loader.epoch)
         self.put_back([(uid, self.row(uid)) for uid in position["put_back"]])
 
 

@@ -60,3 +60,10 @@ class PublishToServers:
         # verl's timer name carries its prefix, so that the metric is timing_s/timing_s/param_sync.
         with marked_timer("timing_s/param_sync", timing_raw):
             return True, await self.publish(self.version + 1)
+
+    async def finish(self) -> tuple[bool, Metrics]:
+        """At the end of the run: publish what the last local steps, fewer than a version takes, have learned."""
+        if self.local_step == 1:
+            return False, {}
+        self.local_step = 1
+        return True, await self.publish(self.version + 1)

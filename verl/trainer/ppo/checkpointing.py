@@ -85,14 +85,20 @@ def folder_version(folder: Path) -> int:
 
 
 def publish_folder(draft: Path, final: Path) -> None:
-    """Give a complete draft its name, then move the tracker; both by rename, so that each is whole or not at all."""
+    """Give a complete draft its name, then move the tracker; both by rename, so that each is whole or not at all.
+
+    A checkpoint that had the name before is deleted last.
+    """
+    aside = final.with_name(f".old_{final.name}")
+    shutil.rmtree(aside, ignore_errors=True)
     if final.exists():
-        shutil.rmtree(final)
+        os.replace(final, aside)
     os.replace(draft, final)
     tracker = final.parent / TRACKER_FILE
     fresh = tracker.with_suffix(f".{os.getpid()}")
     fresh.write_text(str(folder_version(final)))
     os.replace(fresh, tracker)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def prune(root: Path, keep: int | None) -> None:
@@ -129,12 +135,13 @@ class CheckpointKeeper:
         self.rollout_state = rollout_state
         self.trainer_state = trainer_state
         self.root = Path(config.default_local_dir)
-        self.last_saved: int | None = None
+        # Version and step: the last steps of a run may belong to a version that was saved before them.
+        self.last_saved: tuple[int, int] | None = None
 
     async def maybe_save(self, version: int, step: int, *, final: bool = False) -> float | None:
         """Save if it is time; returns the seconds it took, or None."""
-        due = final or (self.config.save_freq > 0 and version % self.config.save_freq == 0)
-        if self.config.save_freq <= 0 or not due or version == self.last_saved:
+        frequency = self.config.save_freq or 0
+        if frequency <= 0 or not (final or version % frequency == 0) or (version, step) == self.last_saved:
             return None
         start = time.monotonic()
         with span("save_checkpoint", version=version):
@@ -144,8 +151,10 @@ class CheckpointKeeper:
     async def save(self, version: int, step: int) -> None:
         """Write the checkpoint of `version` now."""
         final = checkpoint_folder(self.root, version)
+        # Drafts of a save that failed or was killed; no other job writes here (see the run lock).
+        for left_over in self.root.glob(".draft_*"):
+            shutil.rmtree(left_over, ignore_errors=True)
         draft = self.root / f".draft_{version}_{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         state, loader = await self.rollout_state()
         for name, group in self.groups.items():
@@ -155,7 +164,7 @@ class CheckpointKeeper:
         (draft / TRAINER_FILE).write_text(json.dumps({"optimizer_step": step, **self.trainer_state()}, indent=1))
         await asyncio.to_thread(publish_folder, draft, final)
         await asyncio.to_thread(prune, self.root, self.config.get("max_actor_ckpt_to_keep"))
-        self.last_saved = version
+        self.last_saved = (version, step)
         logger.info("checkpoint %s", final)
 
     async def load(self, folder: Path) -> dict[str, Any]:
@@ -165,7 +174,6 @@ class CheckpointKeeper:
                 raise CheckpointError("the checkpoint has no shards of this role", where=str(folder / name))
             delete = bool(self.config.get("del_local_ckpt_after_load"))
             await asyncio.to_thread(group.load_checkpoint, str(folder / name), None, delete)
-        self.last_saved = folder_version(folder)
         path = folder / TRAINER_FILE
         if not path.exists():
             raise CheckpointError(
@@ -173,7 +181,9 @@ class CheckpointKeeper:
                 where=str(path),
                 remedy="export the weights with `python -m verl.model_merger merge` and start from them",
             )
-        return json.loads(path.read_text())
+        state = json.loads(path.read_text())
+        self.last_saved = (folder_version(folder), int(state["optimizer_step"]))
+        return state
 
 
 def read_rollout_state(folder: Path) -> tuple[dict[str, Any], bytes]:

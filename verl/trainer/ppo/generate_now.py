@@ -68,8 +68,8 @@ class GenerateNow:
 
     def restore(self, position: dict[str, Any], loader_state: dict[str, Any]) -> None:
         """Continue behind the last batch."""
-        self.epoch = int(position["epoch"])
         self.loader.load_state_dict(loader_state)
+        self.epoch = max(int(position["epoch"]), self.loader.epoch)
 
 
 class PublishEveryStep:
@@ -92,3 +92,7 @@ class PublishEveryStep:
         """After every step."""
         with marked_timer("update_weights", timing_raw):
             return True, await self.publish(step)
+
+    async def finish(self) -> tuple[bool, Metrics]:
+        """Nothing is ever left to publish."""
+        return False, {}

@@ -33,6 +33,9 @@ class WeightPublisher(Protocol):
     async def maybe_publish(self, step: int, timing_raw: dict[str, float]) -> tuple[bool, Metrics]:
         """Publish if it is time; tells whether it did."""
 
+    async def finish(self) -> tuple[bool, Metrics]:
+        """Publish what has not been published yet, if anything; tells whether it did."""
+
 
 class Validation(Protocol):
     """When and how the policy is measured."""
@@ -116,7 +119,12 @@ class TrainLoop:
 
     async def _finish(self, last_step: int, reason: str) -> None:
         logger.info("training ends after step %d (%s)", last_step, reason)
-        version = self.publisher.version
+        metrics: Metrics = {}
         if reason != "stopped":
-            self.recorder.publish(version, await self.validation.maybe_run(version, final=True))
+            # Who was told to stop has little time left: the save below holds the last steps in any case.
+            _, metrics = await self.publisher.finish()
+        version = self.publisher.version
+        # First: a validation that fails must not cost the last steps.
         await self.checkpoints.maybe_save(version, last_step, final=True)
+        if reason != "stopped":
+            self.recorder.publish(version, metrics | await self.validation.maybe_run(version, final=True))

@@ -234,7 +234,7 @@ class RayPPOTrainer:
 
     async def maybe_run(self, version: int, *, final: bool = False) -> Metrics:
         """Validate every `test_freq` steps and at the end (the validation part of the loop)."""
-        frequency = self.typed.trainer.test_freq
+        frequency = self.typed.trainer.test_freq or 0
         due = frequency > 0 and (version % frequency == 0 or final)
         return await self._validate() if due and self._validated != version else {}
 

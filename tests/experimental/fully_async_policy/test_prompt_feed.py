@@ -1,0 +1,62 @@
+# Copyright 2026 The verl maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The stream of prompts: every row once an epoch under a uid of its own, in one life or in several."""
+
+import asyncio
+import json
+
+from omegaconf import OmegaConf
+
+from verl.experimental.fully_async_policy.prompt_feed import PromptFeed
+
+
+def feed(rows: int = 4, epochs: int = 2) -> PromptFeed:
+    data = OmegaConf.create({"shuffle": True, "seed": 1, "dataloader_num_workers": 0})
+    return PromptFeed([{"x": row} for row in range(rows)], data, epochs=epochs)
+
+
+def uids(source: PromptFeed, count: int | None = None) -> list[str]:
+    async def scenario() -> list[str]:
+        found: list[str] = []
+        while (count is None or len(found) < count) and (item := await source.next()) is not None:
+            assert item[1]["x"] == int(item[0].split("-")[1])
+            source.claim(item[0])
+            found.append(item[0])
+        return found
+
+    return asyncio.run(scenario())
+
+
+def test_each_row_comes_once_an_epoch() -> None:
+    found = uids(feed())
+    assert sorted(found[:4]) == [f"0-{row}" for row in range(4)]
+    assert sorted(found[4:]) == [f"1-{row}" for row in range(4)] and feed(epochs=0).exhausted
+
+
+def test_a_resumed_feed_goes_on_where_the_first_one_stopped_also_at_the_end_of_an_epoch() -> None:  # CK01
+    whole = uids(feed())
+    for stop in range(1, 9):
+        first, second = feed(), feed()
+        assert uids(first, stop) == whole[:stop]
+        second.restore(json.loads(json.dumps(first.position())), first.loader_state())
+        assert uids(second) == whole[stop:], f"stopped after {stop} of {len(whole)}"
+        assert second.exhausted
+
+
+def test_a_row_that_was_handed_out_and_not_claimed_comes_again() -> None:
+    async def handed_out(source: PromptFeed) -> str:
+        uid, _ = await source.next()
+        return uid
+
+    first, second = feed(), feed()
+    uid = asyncio.run(handed_out(first))
+    second.restore(first.position(), first.loader_state())
+    assert uids(second, 1) == [uid]
+
+
+def test_put_back_rows_come_first() -> None:
+    source = feed()
+    (first, *_) = uids(source, 2)
+    source.put_back([(first, source.row(first))])
+    assert source.num_put_back == 1
+    assert uids(source, 1) == [first]
