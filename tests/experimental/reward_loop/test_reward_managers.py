@@ -184,3 +184,23 @@ def test_the_registry_knows_all_of_them() -> None:
     assert all(get_reward_manager_cls(name) for name in names)
     with pytest.raises(ConfigError, match="did you mean 'dapo'"):
         get_reward_manager_cls("dapoo")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_remote_scores_on_actors_where_a_hung_call_is_killed(tmp_path: Path) -> None:
+    def slow_for_some(solution_str: str, extra_info: dict[str, Any], **arguments: Any) -> float:
+        while extra_info.get("index") == "hang":
+            pass
+        return float(solution_str)
+
+    config = make_config(tmp_path, **{"reward.timeout": 1.0, "reward.reward_kwargs": {"num_remote_workers": 2}})
+    manager = get_reward_manager_cls("remote")(config, None, slow_for_some)
+    assert len(manager.reward_worker) == 2
+
+    async def body() -> list[Any]:
+        samples = [sample(extra_info={"index": index}) for index in (0, "hang", 2, 3)]
+        return await asyncio.gather(*(manager.run_sample(one) for one in samples), return_exceptions=True)
+
+    first, hung, *others = asyncio.run(body())
+    assert [answer["reward_score"] for answer in (first, *others)] == [7.0, 7.0, 7.0]
+    assert isinstance(hung, RewardError) and "within 1 s" in str(hung)

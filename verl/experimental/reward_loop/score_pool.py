@@ -36,6 +36,8 @@ GRACE_S = 1.0
 # A call that was lost because another one in the same process hung is repeated so often.
 MAX_ATTEMPTS = 3
 DEFAULT_PROCESSES = 32
+# `reward.timeout` where nobody set it.
+DEFAULT_TIMEOUT_S = 300.0
 
 _LENGTH = struct.Struct("!I")
 _CALL_ID = struct.Struct("!q")

@@ -10,7 +10,7 @@ from typing import Any
 from verl.errors import ConfigError, DataError
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
-from verl.experimental.reward_loop.score_pool import DEFAULT_PROCESSES, ScorePool, function_spec
+from verl.experimental.reward_loop.score_pool import DEFAULT_PROCESSES, DEFAULT_TIMEOUT_S, ScorePool, function_spec
 from verl.utils.import_utils import load_extern_object
 
 __all__ = [
@@ -21,8 +21,6 @@ __all__ = [
     "reward_manager_class",
     "score_pool_of",
 ]
-
-DEFAULT_TIMEOUT_S = 300.0
 
 
 def get_custom_reward_fn(config: Any) -> Callable[..., Any] | None:

@@ -13,7 +13,7 @@ from verl.errors import PeerLost
 from verl.experimental.reward_loop.reward_manager.base import SampleRewardManager
 from verl.experimental.reward_loop.reward_manager.registry import register
 from verl.experimental.reward_loop.sample import RewardSample
-from verl.experimental.reward_loop.score_pool import ScorePool, function_spec
+from verl.experimental.reward_loop.score_pool import DEFAULT_TIMEOUT_S, ScorePool, function_spec
 from verl.waits import bounded
 
 __all__ = ["RemoteRewardManager", "RewardComputeWorker"]
@@ -35,7 +35,7 @@ class RewardComputeWorker:
 
 @register("remote")
 class RemoteRewardManager(SampleRewardManager):
-    """As `naive`, on `reward.reward_kwargs.num_remote_workers` (default 2) actors of one CPU each."""
+    """As `naive`, on `reward.reward_kwargs.num_remote_workers` (default 2) actors, spread over the nodes."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RemoteRewardManager(SampleRewardManager):
         source = getattr(compute_score, "spec", compute_score)
         self.reward_worker = [
             actor_cls.options(num_cpus=0.01, max_concurrency=1024, scheduling_strategy="SPREAD").remote(
-                source, config.reward.get("timeout", None)
+                source, config.reward.get("timeout", DEFAULT_TIMEOUT_S)
             )
             for _ in range(options.get("num_remote_workers", 2))
         ]
