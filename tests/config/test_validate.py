@@ -211,3 +211,9 @@ def test_the_arithmetic_is_told_in_sentences(minimal: Any) -> None:
 def test_the_synchronous_arithmetic_is_told_too(compose: Any) -> None:
     config = build_config(compose("ppo_trainer", "verl.trainer.config"))
     assert "1024 prompts × 1 = 1024 trajectories in 4 mini-batches" in "\n".join(explain(config))
+
+
+@pytest.mark.parametrize("name", ["remax", "optimal_token_baseline", "tir_optimal_token_baseline"])
+def test_an_estimator_whose_inputs_nobody_makes_is_refused(minimal: Any, name: str) -> None:  # TR04
+    with pytest.raises(UnsupportedError, match=rf"algorithm\.adv_estimator.*{name}"):
+        validate(with_keys(minimal, {"algorithm.adv_estimator": name}))

@@ -42,7 +42,7 @@ TENSORS: dict[str, Field] = {
     "rollout_is_weights": Field("BT", "float", "correct_rollout step", "importance weights"),
     "advantages": Field("BT", "float", "advantages step", "advantage of each policy token"),
     "returns": Field("BT", "float", "advantages step", "target of the critic"),
-    "reward_baselines": Field("B", "float", "advantages step", "ReMax baseline"),
+    "reward_baselines": Field("B", "float", "batch source", "ReMax: reward of the greedy answer"),
 }
 
 COLUMNS: dict[str, str] = {

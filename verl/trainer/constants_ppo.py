@@ -17,7 +17,6 @@ PPO_RAY_RUNTIME_ENV: dict[str, Any] = {
         "NCCL_DEBUG": "WARN",
         "VLLM_LOGGING_LEVEL": "WARN",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         # The cache is shared by jobs on a node and is not safe against two writers.
         "VLLM_DISABLE_COMPILE_CACHE": "1",
         "HCCL_HOST_SOCKET_PORT_RANGE": "auto",

@@ -19,7 +19,7 @@ from verl.experimental.agent_loop.coalesce import Coalescer
 from verl.experimental.agent_loop.convert import to_trajectory
 from verl.experimental.agent_loop.manager import reproducible_seed
 from verl.experimental.agent_loop.utils import load_agent_loop_config, resolve_config_path
-from verl.experimental.agent_loop.worker import banned_tokens, trajectory_seed
+from verl.experimental.agent_loop.worker import GroupJob, banned_tokens, trajectory_seed
 
 
 def run_group(worker: AgentLoopWorker, row: dict[str, Any] | None = None, n: int = 3, **more: Any) -> Any:
@@ -41,6 +41,12 @@ def test_validation_uses_its_own_sampling(tiny_model_dir: Path) -> None:
     client = ScriptedClient()
     run_group(AgentLoopWorker(make_config(tiny_model_dir), client), validate=True)
     assert client.calls[0][0][2]["temperature"] == 0 and not client.calls[0][0][2]["logprobs"]
+
+
+def test_a_greedy_job_is_greedy_whatever_the_configuration_says(tiny_model_dir: Path) -> None:
+    worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient())
+    assert worker._params(GroupJob({}, "u", 1, greedy=True), 0)["temperature"] == 0
+    assert worker._params(GroupJob({}, "u", 1), 0)["temperature"] == 1.0
 
 
 def test_seeds_are_passed_only_where_asked_for_and_a_replay_repeats_them(tiny_model_dir: Path) -> None:
@@ -193,8 +199,6 @@ def test_vision_models_must_not_write_placeholders(tiny_model_dir: Path) -> None
 
     assert banned_tokens(Processor()) == (9, 10) and banned_tokens(None) == ()
     worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient())
-    from verl.experimental.agent_loop.worker import GroupJob
-
     job = GroupJob({}, "u", 1)
     assert "logit_bias" not in worker._params(job, 0)
     worker.banned = (9, 10)

@@ -3,6 +3,7 @@
 """Spreads prompts over agent workers: one group (asynchronous training) or a whole batch (validation)."""
 
 import asyncio
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +112,8 @@ class AgentLoopManager:
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         """A whole batch, rows in their order; consecutive rows with one uid are the trajectories of one prompt.
 
-        `meta_info`: `validate` chooses `val_kwargs`, `global_steps` is the policy version.
+        `meta_info`: `validate` chooses `val_kwargs`, `do_sample=False` asks for greedy answers, `global_steps` is the
+        policy version.
         """
         jobs = jobs_of(prompts)
         parts = await gather_or_cancel(*(self._run_chunk(chunk) for chunk in _chunks(jobs, len(self._workers))))
@@ -201,11 +203,20 @@ def jobs_of(prompts: DataProto) -> list[GroupJob]:
     for index in range(len(columns["raw_prompt"])):
         uid = f"row-{index}" if uids is None else str(uids[index])
         if jobs and jobs[-1].uid == uid:
-            jobs[-1] = GroupJob(jobs[-1].row, uid, jobs[-1].n + 1, jobs[-1].policy_version, jobs[-1].validate)
+            jobs[-1] = dataclasses.replace(jobs[-1], n=jobs[-1].n + 1)
             continue
         row = without_tensors({key: column[index] for key, column in columns.items() if key != "uid"})
         meta = prompts.meta_info
-        jobs.append(GroupJob(row, uid, 1, int(meta.get("global_steps", -1)), bool(meta.get("validate", False))))
+        jobs.append(
+            GroupJob(
+                row,
+                uid,
+                n=1,
+                policy_version=int(meta.get("global_steps", -1)),
+                validate=bool(meta.get("validate", False)),
+                greedy=not meta.get("do_sample", True),
+            )
+        )
     return jobs
 
 

@@ -29,13 +29,17 @@ from verl.workers.rollout.utils import gather_or_cancel
 
 @dataclass(frozen=True)
 class GroupJob:
-    """One prompt to be answered `n` times; `policy_version` is the version at submission."""
+    """One prompt to be answered `n` times; `policy_version` is the version at submission.
+
+    `greedy`: at temperature 0, whatever the configuration says (the baseline of ReMax).
+    """
 
     row: dict[str, Any]
     uid: str
     n: int
     policy_version: int = -1
     validate: bool = False
+    greedy: bool = False
 
 
 class AgentLoopWorker:
@@ -147,6 +151,8 @@ class AgentLoopWorker:
     def _params(self, job: GroupJob, repetition: int) -> dict[str, Any]:
         """Sampling parameters of one trajectory, its own to change."""
         params = dict(self.sampling_params[job.validate])
+        if job.greedy:
+            params["temperature"] = 0.0
         if self.seed is not None:
             params["seed"] = trajectory_seed(self.seed, job.uid, repetition)
         if self.banned:

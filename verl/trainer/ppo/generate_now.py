@@ -2,14 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a synchronous run: generate a batch now, publish after every step."""
 
+import asyncio
+import math
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
+from verl.algorithms.advantages import AdvantageEstimator
 from verl.protocol import DataProto
 from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
+from verl.trainer.ppo.metric_utils import scores_of
 from verl.trainer.ppo.steps import Metrics
 from verl.utils.profiler import marked_timer
 from verl.utils.trace import span
@@ -37,15 +43,27 @@ class GenerateNow:
             return None
         prompts = DataProto.from_single_dict(rows)
         prompts.non_tensor_batch["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(prompts))], dtype=object)
-        prompts = prompts.repeat(repeat_times=self.config.actor_rollout_ref.rollout.n, interleave=True)
         prompts.meta_info |= {"global_steps": self.version, "validate": False}
-        batch = await self.agent_loops.generate_sequences(prompts)
+        batch = await self._generate(prompts)
         await self.after_generation()
         metrics["training/epoch"] = self.epoch
         metrics |= {f"timing_s/{name}": value for name, value in batch.meta_info.get("timing", {}).items()}
         batch = pad_with_masked_rows(batch, self.row_multiple)
         if self.config.trainer.balance_batch:
             metrics |= balance_batch(batch, self.row_multiple)
+        return batch
+
+    async def _generate(self, prompts: DataProto) -> DataProto:
+        """`rollout.n` answers to each prompt; for ReMax beside one greedy answer, whose reward is their baseline."""
+        n = self.config.actor_rollout_ref.rollout.n
+        several = self.agent_loops.generate_sequences(prompts.repeat(repeat_times=n, interleave=True))
+        if self.config.algorithm.adv_estimator != AdvantageEstimator.REMAX:
+            return await several
+        greedy = replace(prompts, meta_info=prompts.meta_info | {"do_sample": False})
+        batch, answers = await asyncio.gather(several, self.agent_loops.generate_sequences(greedy))
+        # An answer that could not be scored is no baseline of 0: its prompt takes no part.
+        rewards = [math.nan if score is None else score for score in scores_of(answers, "rm_scores")]
+        batch.batch["reward_baselines"] = torch.tensor(rewards).repeat_interleave(n)
         return batch
 
     def _next_rows(self) -> dict[str, Any] | None:

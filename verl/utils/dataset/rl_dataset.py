@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows for reinforcement learning: messages and what the scorer needs; tokens are made in the agent loop."""
 
+import asyncio
 import logging
 import re
 import uuid
@@ -209,7 +210,8 @@ class RLHFDataset(Dataset):
         cls, messages: list[dict[str, Any]], image_patch_size: int = 14, config: Any | None = None
     ) -> tuple[list[Any] | None, list[Any] | None]:
         """Images and videos of messages, decoded; a custom data set overrides this."""
-        return fetch_media(messages, image_patch_size)
+        # Decoding takes long enough to hold up the other trajectories of this process.
+        return await asyncio.to_thread(fetch_media, messages, image_patch_size)
 
     def split(self, num_splits: int) -> list["RLHFDataset"]:
         """Equal consecutive parts; the remainder of the division is left out."""

@@ -31,6 +31,7 @@ from math import *
 import collections, functools, itertools, heapq, bisect, string, operator, math, random, re, copy, sys, json
 """
 
+# The child's protocol: what it prints is the result that is compared.
 _CALL = """
 
 if __name__ == "__main__":
