@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of one rank: written beside their place, published by rename, read back or refused."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 
 from verl.errors import CheckpointError, UnsupportedError
@@ -98,6 +100,16 @@ def test_the_exported_folder_holds_what_the_base_model_came_with(tiny_model_dir,
     manager_of(model, str(source), save_contents=["hf_model"]).save_checkpoint(str(tmp_path / "s"))
     exported = {path.name for path in (tmp_path / "s" / "huggingface").iterdir()}
     assert {path.name for path in source.iterdir()} == exported
+
+
+def test_the_exported_configuration_names_the_model_and_not_its_sharded_form(tiny_model_dir, tmp_path):
+    model = tiny(tiny_model_dir)
+    name = type(model).__name__
+    fully_shard(model)
+    assert type(model).__name__ != name
+    manager_of(model, str(tiny_model_dir), save_contents=["hf_model"]).save_checkpoint(str(tmp_path / "s"))
+    config = json.loads((tmp_path / "s" / "huggingface" / "config.json").read_text())
+    assert config["architectures"] == [name]
 
 
 @pytest.mark.parametrize("source", ["", None, "/no/such/model", "nobody/nothing"])

@@ -25,7 +25,8 @@ _WRITTEN_BY_US = {"config.json", "generation_config.json"}
 def write_config(model: Any, folder: Path) -> None:
     """`config.json`, and `generation_config.json` where the model has one that transformers accepts."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.config.architectures = [type(model).__name__]
+    # FSDP2 puts a class of its own before the model's; whoever loads the folder looks for the model's name.
+    model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
     model.config.save_pretrained(folder)
     generation = getattr(model, "generation_config", None)
     if generation is None:
