@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from transformers import CLIPConfig
 from word_tokenizer import word_tokenizer
 
 import verl.utils
@@ -62,6 +63,14 @@ def test_a_text_model_has_no_processor(tmp_path: Path, tiny_model_dir: Path) -> 
     assert room.usable_processor(SimpleNamespace(image_processor=None), "x") is None
     seeing = SimpleNamespace(image_processor=object())
     assert room.usable_processor(seeing, "x") is seeing
+
+
+def test_a_vision_model_whose_processor_cannot_be_loaded_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # TK03
+    CLIPConfig().save_pretrained(tmp_path)
+    assert hf_processor(str(tmp_path)) is None
+    assert "has a vision part and is used as a text model" in caplog.text
 
 
 def test_remote_code_is_allowed_in_every_loader_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:

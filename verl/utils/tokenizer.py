@@ -70,12 +70,20 @@ def hf_tokenizer(
 
 def hf_processor(name_or_path: str, **kwargs: Any) -> ProcessorMixin | None:
     """The processor of a multi-modal model, or None for a text model."""
+    config = None
     try:
         config = AutoConfig.from_pretrained(name_or_path, **_remote_code(kwargs))
         processor = AutoProcessor.from_pretrained(name_or_path, **kwargs)
     except (OSError, ValueError, ImportError) as error:
         # transformers has no way to ask whether there is a processor; a text model answers with one of these.
-        logger.debug("no processor in %s: %s", name_or_path, error)
+        sees = getattr(config, "vision_config", None) is not None
+        logger.log(
+            logging.WARNING if sees else logging.DEBUG,
+            "no processor in %s%s: %s",
+            name_or_path,
+            ", which has a vision part and is used as a text model" if sees else "",
+            error,
+        )
         return None
     return usable_processor(processor, str(getattr(config, "model_type", name_or_path)))
 

@@ -6,17 +6,21 @@ Agent loops are scripted; ledger, feed, plan and queue are the real ones.
 """
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray.exceptions
 from omegaconf import OmegaConf
+from word_tokenizer import word_tokenizer
 
-from verl.errors import PeerLost, VerlError
+from verl.config.front_door import load
+from verl.errors import ConfigError, PeerLost, VerlError
 from verl.experimental.agent_loop.trajectory import GroupMeta
 from verl.experimental.fully_async_policy.fully_async_rollouter import MAX_ATTEMPTS, FullyAsyncRollouterCore
 from verl.experimental.fully_async_policy.idle_clock import IdleClock
@@ -194,3 +198,30 @@ def test_a_group_without_any_score_makes_room_for_another_prompt() -> None:
         assert core.ledger.drop_reasons == {"reward: boom": 1} and core.agent_loops.asked["0-0"] == 1
 
     asyncio.run(scenario())
+
+
+def test_the_data_options_hold_here_too(tmp_path: Path) -> None:  # MQ14
+    file = tmp_path / "rows.jsonl"
+    rows = [{"prompt": [{"role": "user", "content": f"w{i}"}], "data_source": "sums"} for i in range(10)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def sizes(train: int, val: int) -> tuple[int, int]:
+        core = FullyAsyncRollouterCore.__new__(FullyAsyncRollouterCore)
+        core.tokenizer, core.processor = word_tokenizer(), None
+        options = [
+            *(
+                "data.train_batch_size=0",
+                "actor_rollout_ref.hybrid_engine=False",
+                "actor_rollout_ref.rollout.name=vllm",
+            ),
+            *("actor_rollout_ref.actor.ppo_mini_batch_size=1", f"data.train_files={file}", f"data.val_files=[{file}]"),
+            *(f"data.train_max_samples={train}", f"data.val_max_samples={val}", "data.dataloader_num_workers=0"),
+        ]
+        core.config, _ = load(options)
+        plan = asyncio.run(core.prepare())
+        assert plan.prompts_per_epoch == len(core.feed.dataset)
+        return len(core.feed.dataset), len(core.val_loader.dataset)
+
+    assert (sizes(3, 2), sizes(-1, 50)) == ((3, 2), (10, 10))
+    with pytest.raises(ConfigError, match="max_samples"):
+        sizes(0, 2)
