@@ -19,10 +19,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 '''
 
 
-@pytest.fixture(scope="session")
-def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that point a quick start at the task."""
-    directory = tmp_path_factory.mktemp("digits")
+def write_digits_task(directory: Path) -> list[str]:
+    """Data and reward in `directory`; the overrides that point a quick start at them."""
     (directory / "reward.py").write_text(REWARD)
     for name, count in (("train", 512), ("val", 8)):
         rows = [
@@ -40,6 +38,12 @@ def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         f"data.val_files={directory}/val.parquet",
         f"reward.custom_reward_function.path={directory}/reward.py",
     ]
+
+
+@pytest.fixture(scope="session")
+def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that point a quick start at the task."""
+    return write_digits_task(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture()
