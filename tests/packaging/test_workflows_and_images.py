@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workflows and Dockerfiles, read by their linters and by our own rules."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from verl.platform import current_platform
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -37,11 +41,14 @@ def test_hadolint_has_nothing_to_say(dockerfile: Path) -> None:
 def test_actions_are_pinned_to_releases_and_permissions_are_least(workflow: Path) -> None:
     text = workflow.read_text()
     for used in re.findall(r"uses: (\S+)", text):
-        assert re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+", used), used
+        # A workflow of this repository is of the same commit.
+        assert used.startswith("./.github/workflows/") or re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+", used), used
     content = yaml.safe_load(text)
     assert content["permissions"] == {"contents": "read"}
-    for job in content["jobs"].values():
-        assert job["timeout-minutes"] <= 180
+    for title, job in content["jobs"].items():
+        if "uses" not in job:
+            # Accepting a release takes a night.
+            assert job["timeout-minutes"] <= (720 if title == "acceptance" else 180)
         assert set(job.get("permissions", {}).values()) <= {"read"} or "packages" in job["permissions"]
 
 
@@ -50,11 +57,43 @@ def test_what_a_workflow_runs_exists(workflow: Path) -> None:
     text = workflow.read_text()
     for verb in re.findall(r"run: make ([a-z-]+)", text):
         assert re.search(rf"^{verb}:", MAKEFILE, flags=re.MULTILINE), verb
-    for path in re.findall(r"(?:docker|examples)/[\w./-]+", text):
-        path = path.removeprefix("/opt/verl/")
-        assert "/" in path and ((ROOT / path).exists() or path.startswith("docker/login-") or "build-push" in path), (
-            path
-        )
+    for kind in ("rocm", "cuda", "cpu"):
+        named = text.replace("${{ inputs.kind }}", kind).replace("${{ matrix.kind }}", kind)
+        for path in re.findall(r"(?<![\w/.-])(?:docker|examples|tests|benchmarks|tools)/[\w./-]+", named):
+            path = path.rstrip("/")
+            # Actions of Docker's own have such names too.
+            assert (ROOT / path).exists() or re.match(r"docker/(login|build-push|setup-\w+)-action", path), path
+    # What the calling workflow only names is a file of the called one's directory.
+    for script in re.findall(r"'(\w+\.sh)'", text):
+        assert (ROOT / "tests" / "special_gpu" / script).exists(), script
+
+
+def test_the_jobs_on_devices_are_what_they_should_be() -> None:
+    called = yaml.safe_load((ROOT / ".github" / "workflows" / "accelerator.yml").read_text())
+    runs = called["jobs"]["runs"]
+    kinds = runs["strategy"]["matrix"]["run"]
+    script = (ROOT / "tests" / "special_gpu" / "run.sh").read_text()
+    assert set(kinds) == {"fully_async_1", "fully_async_8", "colocated_8", "lora_8"}
+    assert all(re.search(rf"^    {kind}\)", script, flags=re.MULTILINE) for kind in kinds)
+    assert "--kill-at" in script and "UPDATES:-60" in script
+    assert called["jobs"]["benchmark"]["steps"][1]["with"]["retention-days"] == 90
+    for name, labels in (("rocm", ["self-hosted", "rocm", "mi300x"]), ("gpu", ["self-hosted", "cuda"])):
+        caller = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+        (job,) = caller["jobs"].values()
+        assert json.loads(job["with"]["labels"]) == labels
+        # YAML reads the key `on` as true.
+        assert "pull_request" not in caller[True], "a stranger's code would run on our machines"
+
+
+def test_the_tests_of_the_images_skip_with_a_reason_where_there_is_no_device() -> None:
+    script = ROOT / "docker" / "scripts" / "test.sh"
+    environ = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    command = ["bash", str(script), "-m", "gpu", "-o", "addopts=--import-mode=importlib -p no:cacheprovider"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    if current_platform().device_type == "cpu":
+        assert "needs an accelerator; this machine is cpu" in done.stdout
+        assert re.search(r"\d+ skipped", done.stdout)
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name)

@@ -17,9 +17,9 @@ from verl.quickstart.model import save_tiny_model
 from verl.utils.ray_utils import env_flag
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def device() -> torch.device:
-    """The first accelerator."""
+    """The first accelerator, which every test here asks for."""
     platform = current_platform()
     if platform.device_type != "cpu":
         return torch.device(platform.device_type, 0)

@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(3000)]
 UPDATES = 60
 PROMPTS = 8
 COMMON = (
-    "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
     f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
     "actor_rollout_ref.actor.use_dynamic_bsz=True",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1024",
-    "actor_rollout_ref.actor.optim.lr=2e-3",
+    "actor_rollout_ref.actor.optim.lr=5e-4",
     "actor_rollout_ref.actor.fsdp_config.dtype=float32",
     "actor_rollout_ref.rollout.name=vllm",
     "actor_rollout_ref.rollout.n=8",
@@ -52,6 +52,7 @@ COLOCATED = (
     "actor_rollout_ref.rollout.agent.num_workers=1",
     "reward.num_workers=1",
     "algorithm.adv_estimator=grpo",
+    "trainer.logger=[console]",
     "trainer.total_training_steps=20",
 )
 LORA = ("actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora_alpha=16")
