@@ -4,6 +4,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,8 +61,9 @@ def trained(data: DataProto) -> DataProto:
     return data
 
 
-def record_of(data: DataProto, directory: Path) -> dict[str, float]:
-    tracker, config = Tracker(), OmegaConf.create({"trainer": {"rollout_data_dir": str(directory)}})
+def record_of(data: DataProto, directory: Path, **algorithm: Any) -> dict[str, float]:
+    options = {"trainer": {"rollout_data_dir": str(directory)}, "algorithm": {"adv_estimator": "grpo"} | algorithm}
+    tracker, config = Tracker(), OmegaConf.create(options)
     recorder = StepRecorder(config, tracker, OneStep(), num_devices=1, use_critic=False, tokenizer=TOKENIZER)
     recorder.step(7, trained(data), {"reward/num_errors": 1.0}, {"step": 2.0, "gen": 1.0})
     recorder.publish(3, {})
@@ -88,3 +90,10 @@ def test_a_failed_reward_is_dumped_with_its_reason_and_enters_no_mean(tmp_path: 
         "input": "w1 w2 w3", "output": "w1 w2 w3", "gts": "x", "score": 1.0, "uid": "a", "request_id": "r0",
         "reward_error": None, "__num_turns__": 2, "acc": 1.0, "versions": [4], "step": 7,
     }  # fmt: skip
+
+
+def test_the_separate_rewards_of_gdpo_are_recorded_without_failed_and_filling_rows(tmp_path: Path) -> None:
+    padded = pad_with_masked_rows(batch(), multiple=8)
+    record = record_of(padded, tmp_path, adv_estimator="gdpo", gdpo_reward_keys=["acc"])
+    assert record["gdpo/acc/mean"] == 0.5 and record["gdpo/acc/max"] == 1.0
+    assert not any(name.startswith("gdpo/") for name in record_of(batch(), tmp_path))

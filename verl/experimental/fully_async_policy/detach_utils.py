@@ -105,6 +105,7 @@ class MetricsAggregator:
     ) | {"training/global_step", "training/epoch"}
     BY_NAME = {
         "perf/time_per_step": "sum",
+        "reward/num_errors": "sum",
         "timing_s/agent_loop/tool_calls/min": "min",
         "timing_s/agent_loop/tool_calls/mean": "mean",
         "timing_s/agent_loop/tool_calls/max": "max",

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from verl.algorithms.advantages import AdvantageEstimator
 from verl.protocol import DataProto
 from verl.tracking import Tracking
 from verl.tracking.rollout_dump import dump_generations
 from verl.trainer.ppo.batch_source import without_padding
 from verl.trainer.ppo.metric_utils import (
     compute_data_metrics,
+    compute_gdpo_metrics,
     compute_throughout_metrics,
     compute_timing_metrics,
     scores_of,
@@ -55,6 +57,9 @@ class StepRecorder:
         record = {"training/global_step": step, "training/epoch": metrics.get("training/epoch", 0)}
         record |= metrics
         record |= compute_data_metrics(batch=batch, use_critic=self.use_critic)
+        algorithm = self.config.algorithm
+        if algorithm.adv_estimator == AdvantageEstimator.GDPO:
+            record |= compute_gdpo_metrics(batch, algorithm.get("gdpo_reward_keys") or ())
         record |= compute_timing_metrics(batch=batch, timing_raw=timing_raw)
         record |= compute_throughout_metrics(batch=batch, timing_raw=timing_raw, n_gpus=self.num_devices)
         groups = len(set(batch.non_tensor_batch["uid"].tolist())) if "uid" in batch.non_tensor_batch else len(batch)
