@@ -104,10 +104,10 @@ class Job:
 
     # -- its weight updates ----------------------------------------------------------------------------------------
 
-    def weight_arena(self, deadline_s: float = START_S) -> Path:
-        """Catches the shared memory of a weight update while it is open, by the sender's file descriptor."""
-        sender = Path(f"/proc/{self.pid_of('CheckpointEngineWorker')}/fd")
-        return self.until(lambda: next(filter(_is_arena, sender.iterdir()), None), "a weight update", deadline_s, 0.0)
+    def weight_arena(self, sender: int, deadline_s: float = START_S) -> Path:
+        """Catches the shared memory of a weight update while it is open, among the descriptors of its sender."""
+        descriptors = Path(f"/proc/{sender}/fd")
+        return self.until(lambda: next(filter(_is_arena, descriptors.iterdir()), None), "an update", deadline_s, 0.0)
 
     def loaded_torch(self) -> list[str]:
         """Titles of the processes that have torch's library mapped."""

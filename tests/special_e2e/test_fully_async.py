@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.special_e2e.job import Job
+from verl.quickstart.model import save_tiny_model
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -105,44 +106,60 @@ def test_a_killed_inference_engine_ends_the_run_with_its_name(launch: Callable[.
     assert job.leftovers() == {"processes": [], "segments": []}
 
 
-def test_a_damaged_bucket_stops_the_run_and_is_never_served(launch: Callable[..., Job]) -> None:
-    job = launch("rollout.total_rollout_steps=3200")
-    job.until_version(2)
+MANY_BUCKETS = [
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=1",
+    "rollout.total_rollout_steps=3200",
+    "trainer.total_epochs=10",
+]
+
+
+@pytest.fixture(scope="module")
+def larger_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Weights of some 18 MB: a weight update in many buckets takes long enough to be met in the middle."""
+    path = save_tiny_model(tmp_path_factory.mktemp("larger"), hidden=384, layers=3)
+    return f"actor_rollout_ref.model.path={path}"
+
+
+def test_a_damaged_bucket_stops_the_run_and_is_never_served(launch: Callable[..., Job], larger_model: str) -> None:
+    job = launch(*MANY_BUCKETS, larger_model)
+    job.until_version(1)
     receiver = psutil.Process(job.pid_of("VLLM::"))
-    for _ in range(20):
-        arena = job.weight_arena()
-        # The receiver stands still between its introduction and its check of the bucket, which the sender fills now.
+    sender = job.pid_of("CheckpointEngineWorker")
+    for _ in range(10):
+        arena = job.weight_arena(sender)
+        # The receiver stands still while the sender fills the next bucket: that one is damaged before it is checked.
         receiver.suspend()
-        time.sleep(0.5)
+        time.sleep(0.2)
         with suppress(FileNotFoundError), arena.open("r+b") as memory:
-            memory.write(b"\xa5" * 65536)
+            memory.write(b"\xa5" * os.fstat(memory.fileno()).st_size)
         receiver.resume()
         with suppress(subprocess.TimeoutExpired):
-            # The update that was hit ends the run; where the check was over already, the next one is tried.
-            job.process.wait(timeout=20)
+            # Where the last bucket was checked already, the next update is tried.
+            job.process.wait(timeout=10)
             break
     assert job.wait() == 1, job.text()[-3000:]
-    assert "CorruptBytes" in job.text(), job.text()[-3000:]
+    assert "the bytes that arrived are not those that were sent" in job.text(), job.text()[-3000:]
     assert job.leftovers() == {"processes": [], "segments": []}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("victim", ["VLLM::", "CheckpointEngineWorker", "ColocatedWorkers"])
 def test_killed_in_the_middle_of_a_weight_update_the_run_ends_and_the_next_start_works(
-    launch: Callable[..., Job], victim: str
+    launch: Callable[..., Job], larger_model: str, victim: str
 ) -> None:
-    job = launch("trainer.save_freq=1")
+    overrides = [*MANY_BUCKETS, larger_model, "trainer.save_freq=1", "rollout.total_rollout_steps=80"]
+    job = launch(*overrides)
     job.until_version(3)
-    job.pid_of(victim)
-    job.weight_arena()
-    job.kill(victim)
+    pid = job.pid_of(victim)
+    job.weight_arena(job.pid_of("CheckpointEngineWorker"))
+    os.kill(pid, signal.SIGKILL)
     assert job.wait() == 1, job.text()[-3000:]
     assert job.leftovers() == {"processes": [], "segments": []}
 
-    again = launch("trainer.save_freq=1", out=job.out)
+    again = launch(*overrides, out=job.out)
     assert again.wait(300) == 0, again.text()[-3000:]
     counts = trained_uids(job.out)
-    assert set(counts.values()) == {1} and len(counts) == 160
+    assert set(counts.values()) == {1} and len(counts) == 80
 
 
 @pytest.mark.long
