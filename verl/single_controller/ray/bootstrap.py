@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from verl.errors import ConfigError, WaitTimeout
-from verl.launch_info import default_run_root
+from verl.launch_info import LaunchInfo, default_run_root
 from verl.single_controller.ray import reaper
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 
@@ -117,7 +117,7 @@ def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path
         "_system_config": {"prestart_worker_first_driver": False},
     }
     log_dir = None if log_dir is None else _free_name(log_dir.absolute())
-    watcher = reaper.start(temp_dir, log_dir)
+    watcher = reaper.start(temp_dir, log_dir, LaunchInfo.from_env().run_dir)
     try:
         context = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
     except Exception as error:

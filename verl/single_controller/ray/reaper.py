@@ -23,9 +23,10 @@ GRACE_S = 5.0
 _POLL_S = 0.25
 
 
-def start(temp_dir: Path, log_dir: Path | None) -> "subprocess.Popen[bytes]":
-    """Watch this process; `dismiss` ends the watch."""
-    command = [sys.executable, "-S", "-E", __file__, str(os.getpid()), str(temp_dir), str(log_dir or "")]
+def start(temp_dir: Path, log_dir: Path | None, run_dir: Path) -> "subprocess.Popen[bytes]":
+    """Watch this process; `dismiss` ends the watch. `run_dir`, the job's sockets, goes only if the watch sees the end."""
+    arguments = (os.getpid(), temp_dir, log_dir or "", run_dir)
+    command = [sys.executable, "-S", "-E", __file__, *map(str, arguments)]
     # A session of its own: Ctrl-C and a kill of the driver's process group must not reach it.
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -96,7 +97,7 @@ def _keep_logs(temp_dir: Path, log_dir: Path | None) -> None:
         shutil.copytree(source, log_dir, dirs_exist_ok=True)
 
 
-def watch(driver_pid: int, temp_dir: Path, log_dir: Path | None) -> None:
+def watch(driver_pid: int, temp_dir: Path, log_dir: Path | None, run_dir: Path) -> None:
     """Return once the driver is gone and everything of its cluster with it."""
     while os.getppid() == driver_pid:
         # The pipe ends with the driver, at once; its pid tells where a forked child keeps the pipe open.
@@ -105,7 +106,8 @@ def watch(driver_pid: int, temp_dir: Path, log_dir: Path | None) -> None:
     while os.getppid() == driver_pid:
         time.sleep(_POLL_S)
     clean_up(temp_dir, log_dir)
+    shutil.rmtree(run_dir, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    watch(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None)
+    watch(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3] else None, Path(sys.argv[4]))
