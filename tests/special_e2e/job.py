@@ -4,9 +4,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -31,8 +33,11 @@ class Job:
         self.tag = uuid.uuid4().hex
         self.log = cwd / f"job-{self.tag[:6]}.log"
         self.shm_before = set(os.listdir("/dev/shm"))
+        # A place of its own for what a job keeps on a node; short, because sockets live below it.
+        self.node_files = Path(tempfile.mkdtemp(prefix="j"))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("VERL_", "RAY_ADDRESS"))}
         environment |= {TAG: self.tag, "HF_HUB_OFFLINE": "1", "VERL_HOME": str(cwd / "home")}
+        environment["TMPDIR"] = str(self.node_files)
         command = [sys.executable, "-m", module]
         command += [f"trainer.default_local_dir={out}", f"trainer.rollout_data_dir={out}/rollouts"]
         command += overrides
@@ -120,14 +125,17 @@ class Job:
                 continue
         return titles
 
-    def leftovers(self, deadline_s: float = 60.0) -> dict[str, Any]:
-        """Processes and shared-memory segments that are still there after the job has had time to go."""
+    def leftovers(self, deadline_s: float = 60.0) -> dict[str, list[str]]:
+        """Processes, shared-memory segments and private directories that stay after the job has had time to go."""
         end = time.monotonic() + deadline_s
         while True:
-            processes = [f"{process.pid} {' '.join(process.cmdline())[:80]}" for process in self.processes()]
-            segments = sorted(name for name in set(os.listdir("/dev/shm")) - self.shm_before if "verl" in name)
-            if not (processes or segments) or time.monotonic() > end:
-                return {"processes": processes, "segments": segments}
+            left = {
+                "processes": [f"{process.pid} {' '.join(process.cmdline())[:80]}" for process in self.processes()],
+                "segments": sorted(name for name in set(os.listdir("/dev/shm")) - self.shm_before if "verl" in name),
+                "directories": [str(path) for path in (self.node_files / f"verl-{os.getuid()}").glob("*")],
+            }
+            if not any(left.values()) or time.monotonic() > end:
+                return {kind: names for kind, names in left.items() if names}
             time.sleep(0.5)
 
     def end(self) -> None:
@@ -135,6 +143,7 @@ class Job:
         for process in self.processes():
             process.kill()
         self.process.wait(timeout=30)
+        shutil.rmtree(self.node_files, ignore_errors=True)
 
 
 def _is_arena(descriptor: Path) -> bool:

@@ -45,7 +45,7 @@ def test_the_synchronous_trainer_learns_on_the_same_loop(launch: Callable[..., J
     job = launch.synchronous("trainer.total_training_steps=30")
     assert job.wait(400) == 0, job.text()[-3000:]
     assert_reward_rises(job, steps=30)
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
 
 def test_the_reward_rises_and_everything_is_where_it_should_be(launch: Callable[..., Job]) -> None:
@@ -68,7 +68,7 @@ def test_the_reward_rises_and_everything_is_where_it_should_be(launch: Callable[
     assert json.loads((job.out / "manifest.json").read_text())
     assert set(trained_uids(job.out).values()) == {1}
     assert os.listdir(job.cwd) == [], "nothing is written into the current directory"
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
 
 def test_a_killed_trainer_is_named_and_the_run_goes_on_where_its_checkpoint_was(launch: Callable[..., Job]) -> None:
@@ -77,7 +77,7 @@ def test_a_killed_trainer_is_named_and_the_run_goes_on_where_its_checkpoint_was(
     pid = job.kill("ColocatedWorkers")
     assert job.wait() == 1, job.text()[-3000:]
     assert "actor rank 0" in job.text() and str(pid) in job.text(), job.text()[-3000:]
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
     stopped = launch("trainer.save_freq=2", out=job.out)
     stopped.until(lambda: "resumed from" in stopped.text() or len(stopped.metrics()) > 5, "the resumed run")
@@ -86,7 +86,7 @@ def test_a_killed_trainer_is_named_and_the_run_goes_on_where_its_checkpoint_was(
     assert stopped.wait() == 128 + signal.SIGTERM, stopped.text()[-3000:]
     saved = int((job.out / "latest_checkpointed_iteration.txt").read_text())
     assert saved >= 8, "a stop that was asked for saves first"
-    assert stopped.leftovers() == {"processes": [], "segments": []}
+    assert stopped.leftovers() == {}
 
     resumed = launch("trainer.save_freq=2", out=job.out)
     assert resumed.wait(300) == 0, resumed.text()[-3000:]
@@ -103,7 +103,7 @@ def test_a_killed_inference_engine_ends_the_run_with_its_name(launch: Callable[.
     job.kill("VLLM::EngineCore")
     assert job.wait() == 1, job.text()[-3000:]
     assert "vllm_server_0" in job.text(), job.text()[-3000:]
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
 
 MANY_BUCKETS = [
@@ -139,7 +139,7 @@ def test_a_damaged_bucket_stops_the_run_and_is_never_served(launch: Callable[...
             break
     assert job.wait() == 1, job.text()[-3000:]
     assert "the bytes that arrived are not those that were sent" in job.text(), job.text()[-3000:]
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_killed_in_the_middle_of_a_weight_update_the_run_ends_and_the_next_start
     job.weight_arena(job.pid_of("CheckpointEngineWorker"))
     os.kill(pid, signal.SIGKILL)
     assert job.wait() == 1, job.text()[-3000:]
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}
 
     again = launch(*overrides, out=job.out)
     assert again.wait(300) == 0, again.text()[-3000:]
@@ -169,7 +169,7 @@ def test_two_jobs_at_once_never_meet(launch: Callable[..., Job], tmp_path: Path)
         assert job.wait(600) == 0, job.text()[-3000:]
         assert set(trained_uids(job.out).values()) == {1}
         assert [record["step"] for record in job.metrics()][-1] == 20
-    assert all(job.leftovers() == {"processes": [], "segments": []} for job in jobs)
+    assert all(job.leftovers() == {} for job in jobs)
 
 
 def test_after_kill_9_of_the_driver_nothing_is_left(launch: Callable[..., Job]) -> None:
@@ -177,7 +177,7 @@ def test_after_kill_9_of_the_driver_nothing_is_left(launch: Callable[..., Job]) 
     job.until_version(1)
     job.process.kill()
     job.process.wait(timeout=30)
-    assert job.leftovers(deadline_s=90) == {"processes": [], "segments": []}
+    assert job.leftovers(deadline_s=90) == {}
 
 
 @pytest.mark.long
@@ -207,4 +207,4 @@ def test_every_mode_runs_to_its_end(launch: Callable[..., Job], overrides: list[
         assert all(record["fully_async/staleness/token_age_max"] == 0 for record in data)
     if "async_training.max_version_lag=1" in overrides:
         assert all(record["fully_async/staleness/trajectory_age_max"] <= 1 for record in data)
-    assert job.leftovers() == {"processes": [], "segments": []}
+    assert job.leftovers() == {}

@@ -24,7 +24,7 @@ _POLL_S = 0.25
 
 
 def start(temp_dir: Path, log_dir: Path | None, run_dir: Path) -> "subprocess.Popen[bytes]":
-    """Watch this process; `dismiss` ends the watch. `run_dir`, the job's sockets, goes only if the watch sees the end."""
+    """Watch this process; `dismiss` ends the watch. `run_dir` (the job's sockets) goes only where the watch acts."""
     arguments = (os.getpid(), temp_dir, log_dir or "", run_dir)
     command = [sys.executable, "-S", "-E", __file__, *map(str, arguments)]
     # A session of its own: Ctrl-C and a kill of the driver's process group must not reach it.

@@ -33,9 +33,7 @@ async def validate(
             batch = DataProto.from_single_dict(rows_of_batch)
             if "uid" not in batch.non_tensor_batch:
                 first = len(rows)
-                batch.non_tensor_batch["uid"] = np.array(
-                    [f"val-{first + i}" for i in range(len(batch))], dtype=object
-                )
+                batch.non_tensor_batch["uid"] = np.array([f"val-{first + i}" for i in range(len(batch))], dtype=object)
             repeat = config.actor_rollout_ref.rollout.val_kwargs.n
             batch = batch.repeat(repeat_times=repeat, interleave=True)
             batch.meta_info |= {"validate": True, "global_steps": version}
@@ -113,6 +111,4 @@ def _generations(rows: list[dict[str, Any]], count: int) -> list[tuple[str, str,
     # The same rows at every version, so that a reader can follow one prompt through the run.
     picked = sorted(rows, key=lambda row: row["input"])
     random.Random(42).shuffle(picked)
-    return [
-        (row["input"], row["output"], math.nan if row["score"] is None else row["score"]) for row in picked[:count]
-    ]
+    return [(row["input"], row["output"], math.nan if row["score"] is None else row["score"]) for row in picked[:count]]
