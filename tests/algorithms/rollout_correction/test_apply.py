@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Correction put on a batch: decoupled and bypass, by the public path."""
 
+import math
+
 import pytest
 import torch
 
@@ -71,3 +73,14 @@ def test_a_missing_tensor_and_a_wrong_setting_are_named() -> None:
         compute_rollout_correction_and_add_to_batch(batch().select(["rollout_log_probs", "response_mask"]), {})
     with pytest.raises(ConfigError, match="rollout_rs_threshold"):
         apply_bypass_mode(batch(), {"rollout_rs": "token_k1"})
+
+
+def test_statistics_have_no_largest_batch() -> None:  # ML07
+    # torch.quantile refuses more than 16 million elements.
+    log_probs = torch.zeros(17, 1_000_000)
+    shift = torch.linspace(-1.0, 1.0, 1_000_000)
+    weights, _, metrics = compute_rollout_correction_and_rejection_mask(
+        log_probs + shift, log_probs, torch.ones(17, 1_000_000), rollout_is="token", rollout_is_threshold=2.0
+    )
+    assert weights.batch["rollout_is_weights"].max() == 2.0
+    assert all(math.isfinite(value) for name, value in metrics.items() if "_seq_" not in name)

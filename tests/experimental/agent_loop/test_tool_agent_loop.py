@@ -130,6 +130,22 @@ def test_whatever_a_tool_hands_back_becomes_one_text(tmp_path: Path, answer: Any
     assert between == ids(f"\ntool : {told} <end>\nassistant :")
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("calculator", "[1]", "TypeError: arguments must be a JSON object, not list"),
+        ("calculator", "null", "not NoneType"),
+        ("calculator", "{broken", "JSONDecodeError"),
+        ("oracle", "{}", "there is no tool 'oracle'; there are: calculator"),
+    ],
+)
+def test_a_malformed_call_is_explained_to_the_model(tmp_path: Path, name: str, arguments: str, told: str) -> None:
+    loop = make_loop(tmp_path, ScriptedClient(), "Counter")
+    call = FunctionCall(name=name, arguments=arguments)
+    response, reward, metrics = asyncio.run(loop._call_tool(call, {}, None))
+    assert told in response.text and reward == 0.0 and metrics["error"]
+
+
 def test_a_film_is_refused_with_a_way_out(tmp_path: Path) -> None:
     loop = make_loop(tmp_path, ScriptedClient(), "Counter")
     loop.processor = "any"

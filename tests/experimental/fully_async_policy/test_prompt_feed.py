@@ -5,8 +5,10 @@
 import asyncio
 import json
 
+import pytest
 from omegaconf import OmegaConf
 
+from verl.errors import CheckpointError
 from verl.experimental.fully_async_policy.prompt_feed import PromptFeed
 
 
@@ -60,3 +62,21 @@ def test_put_back_rows_come_first() -> None:
     source.put_back([(first, source.row(first))])
     assert source.num_put_back == 1
     assert uids(source, 1) == [first]
+
+
+class Rows(list):
+    """Rows that show themselves, as a data set of files does."""
+
+    @property
+    def dataframe(self) -> list[dict[str, int]]:
+        return list(self)
+
+
+def test_other_rows_under_the_old_uids_are_refused() -> None:  # CK08
+    data = OmegaConf.create({"shuffle": True, "seed": 1, "dataloader_num_workers": 0})
+    first = PromptFeed(Rows({"x": row} for row in range(4)), data, epochs=2)
+    uids(first, 3)
+    for others in (range(3), range(4, 8)):
+        changed = PromptFeed(Rows({"x": row} for row in others), data, epochs=2)
+        with pytest.raises(CheckpointError, match=rf"other rows.*got '{len(others)} rows'.*the 4 rows of then"):
+            changed.restore(first.position(), first.loader_state())

@@ -337,6 +337,8 @@ class ToolAgentLoop(AgentLoopBase):
             if tool_call.name not in self.tools:
                 raise KeyError(f"there is no tool {tool_call.name!r}; there are: {', '.join(sorted(self.tools))}")
             arguments = json.loads(tool_call.arguments)
+            if not isinstance(arguments, dict):
+                raise TypeError(f"arguments must be a JSON object, not {type(arguments).__name__}")
             tool = self.tools[tool_call.name]
             kwargs = tools_kwargs.get(tool_call.name) or {}
             instance_id, _ = await tool.create(create_kwargs=kwargs.get("create_kwargs") or {})

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from verl.utils.dataset.loader import make_train_loader
+from verl.errors import CheckpointError
+from verl.utils.dataset.loader import fingerprint, make_train_loader
 
 ROW_KEY = "__row__"
 
@@ -103,7 +104,18 @@ class PromptFeed:
         return self._loader.state_dict()
 
     def restore(self, position: dict[str, Any], loader_state: dict[str, Any]) -> None:
-        """Continue behind the last row that was given out."""
+        """Continue behind the last row that was given out.
+
+        Uids name rows, so that other rows under the old names would be trained as what they are not: refused.
+        """
+        if loader_state.get("fingerprint") not in (None, fingerprint(self.dataset)):
+            raise CheckpointError(
+                "the training set holds other rows than when the checkpoint was written",
+                where="data.train_files",
+                got=f"{len(self.dataset)} rows",
+                expected=f"the {loader_state['num_rows']} rows of then",
+                remedy="resume with the same files, or set trainer.resume_mode=disable",
+            )
         self.epoch = int(position["epoch"])
         self._loader.load_state_dict(loader_state)
         # A state taken at the end of an epoch goes on with the next one: uids must not repeat those of the last.
