@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the built wheel hold the whole package, and does it work where it is installed?
 
-python tools/check_wheel.py DIST [--no-install]: compares the wheel with the package's tracked files, then installs it
-without dependencies into an empty virtual environment that sees this one's packages, goes to /, imports every module
-that needs no optional package, and composes every primary configuration.
+python tools/check_wheel.py DIST [--no-install] [--quickstart]: compares the wheel with the package's tracked files, then
+installs it without dependencies into an empty virtual environment that sees this one's packages, goes to /, imports
+every module that needs no optional package, and composes every primary configuration; with --quickstart it trains too.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def wheel_files(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith("verl/")}
 
 
-def install_and_try(wheel: Path) -> None:
+def install_and_try(wheel: Path, quickstart: bool) -> None:
     """Install into an empty environment and use it from another directory."""
     with tempfile.TemporaryDirectory() as place:
         venv.create(place, with_pip=True)
@@ -62,6 +62,10 @@ def install_and_try(wheel: Path) -> None:
         (next(Path(place).glob("lib/python3*/site-packages")) / "outer.pth").write_text("\n".join(packages))
         environment = {**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"}
         subprocess.run([python, "-c", SMOKE.format(primary=PRIMARY)], cwd="/", env=environment, check=True)
+        if quickstart:
+            environment["VERL_HOME"] = f"{place}/home"
+            short = ["rollout.total_rollout_steps=64", "trainer.val_before_train=false"]
+            subprocess.run([python, "-m", "verl.quickstart", *short], cwd=place, env=environment, check=True)
 
 
 def main() -> int:
@@ -69,6 +73,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path)
     parser.add_argument("--no-install", action="store_true")
+    parser.add_argument("--quickstart", action="store_true", help="a short quick start from the installed wheel")
     options = parser.parse_args()
     wheel = max(options.dist.glob("verl-*.whl"), key=lambda path: path.stat().st_mtime)
     expected, found = package_files(), wheel_files(wheel)
@@ -77,7 +82,7 @@ def main() -> int:
     if expected != found:
         return 1
     if not options.no_install:
-        install_and_try(wheel)
+        install_and_try(wheel, options.quickstart)
     sys.stderr.write(f"{wheel.name} is whole\n")
     return 0
 
