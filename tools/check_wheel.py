@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the built wheel hold the whole package, and does it work where it is installed?
 
-python tools/check_wheel.py DIST [--no-install] [--quickstart]: compares the wheel with the package's tracked files, then
-installs it without dependencies into an empty virtual environment that sees this one's packages, goes to /, imports
-every module that needs no optional package, and composes every primary configuration; with --quickstart it trains too.
+python tools/check_wheel.py DIST [--no-install] [--quickstart]: compares the wheel with the package's tracked files,
+then installs it without dependencies into an empty virtual environment that sees this one's packages, goes to /,
+imports every module that needs no optional package, and composes every primary configuration. With --quickstart it
+trains there too.
 """
 
 import argparse
