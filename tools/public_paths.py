@@ -1,12 +1,17 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/public_paths.md: which of upstream's module paths exist here. `--check` only compares the list."""
+"""Write docs/public_paths.md: which of upstream's paths exist here, moved or were left out. `--check` compares it."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from verl.compat import ROADS, is_sentence  # noqa: E402  the checkout's own table
+
 NAMES = ROOT / "tests" / "data" / "upstream_modules.txt"
 PAGE = ROOT / "docs" / "public_paths.md"
 HEAD = """# Public paths
@@ -21,15 +26,40 @@ move.
 |---|---|
 """
 
+MOVED = """
+## Moved
+
+Old paths without a file of their own: the name at the new place is what an import of the old one gives. A module warns
+once.
+
+| old path | new path |
+|---|---|
+"""
+LEFT_OUT = """
+## Left out
+
+An import of these, or of anything below them, is an `ImportError` (an `UnsupportedImport`) that says what stands here.
+
+| old path | instead |
+|---|---|
+"""
+
 
 def page() -> str:
-    """The whole page, from the list of upstream's modules and the docstrings of ours."""
+    """The whole page, from the list of upstream's modules, the docstrings of ours, and the table of `verl.compat`."""
     rows = []
     for name in NAMES.read_text().split():
         file = source(name)
         if file is not None:
             rows.append(f"| `{name}` | {summary(file)} |\n")
-    return HEAD + "".join(rows)
+    moved = [f"| `{old}` | `{road}` |\n" for old, road in sorted(ROADS.items()) if not is_sentence(road)]
+    left_out = [f"| `{old}` | {marked(road)}. |\n" for old, road in sorted(ROADS.items()) if is_sentence(road)]
+    return "".join([HEAD, *rows, MOVED, *moved, LEFT_OUT, *left_out])
+
+
+def marked(sentence: str) -> str:
+    """The sentence with names and settings in code type."""
+    return re.sub(r"(?<![\w`])((?:\w+\.)+\w+(?:=\w+)?|\w+_\w+(?:=\w+)?|\w+=\w+)", r"`\1`", sentence)
 
 
 def paths(text: str) -> set[str]:

@@ -79,6 +79,8 @@ ROADS: dict[str, str] = {
     "verl.trainer.ppo.ray_trainer.find_latest_ckpt_path": (
         "verl.utils.checkpoint.checkpoint_manager.find_latest_ckpt_path"
     ),
+    "verl.trainer.ppo.reward.compute_reward": "verl.experimental.reward_loop.compute_reward.compute_reward",
+    "verl.trainer.ppo.reward.compute_reward_async": "verl.experimental.reward_loop.compute_reward.compute_reward_async",
     "verl.utils.device.auto_set_ascend_device_name": "verl.utils.device.auto_set_device",
     "verl.utils.debug.DistProfiler": "verl.utils.profiler.dist_profiler.DistProfiler",
     "verl.utils.debug.DistProfilerExtension": "verl.single_controller.base.profiler_extension.DistProfilerExtension",
@@ -108,6 +110,7 @@ ROADS: dict[str, str] = {
     "verl.workers.fsdp_workers.create_device_mesh": "verl.workers.engine.fsdp.build.create_device_mesh",
     "verl.workers.fsdp_workers.get_sharding_strategy": "verl.utils.fsdp_utils.get_sharding_strategy",
     "verl.workers.fsdp_workers.get_vl_model_vision_tower": "verl.utils.fsdp_utils.get_vl_model_vision_tower",
+    "verl.workers.rollout.schemas.Message": "verl.tools.schemas.Message",
     "verl.workers.rollout.utils.run_unvicorn": "verl.workers.rollout.utils.run_uvicorn",
     # Left out: workers of their own for each role and engine
     "verl.experimental.separation.engine_workers": _ENGINE_WORKERS,
@@ -118,9 +121,6 @@ ROADS: dict[str, str] = {
     "verl.workers.actor": _MODEL_IN_ENGINE,
     "verl.workers.critic": _MODEL_IN_ENGINE,
     "verl.workers.engine_workers.CriticWorker": "The critic is verl.workers.engine_workers.TrainingWorker",
-    "verl.workers.fsdp_workers.ActorRolloutRefWorker": _ENGINE_WORKERS,
-    "verl.workers.fsdp_workers.AsyncActorRolloutRefWorker": _ENGINE_WORKERS,
-    "verl.workers.fsdp_workers.CriticWorker": _ENGINE_WORKERS,
     "verl.workers.fsdp_workers.RewardModelWorker": _REWARD_MODEL,
     "verl.workers.megatron_workers": f"{_MEGATRON} and verl.workers.engine_workers.ActorRolloutRefWorker",
     "verl.workers.roles": _ENGINE_WORKERS,
@@ -128,6 +128,9 @@ ROADS: dict[str, str] = {
         "vLLM runs in a server of its own: use verl.workers.rollout.vllm_rollout.ServerAdapter"
     ),
     "verl.workers.rollout.naive": _OTHER_ROLLOUT,
+    "verl.experimental.agent_loop.agent_loop.AgentLoopWorkerBase": (
+        "There is one class of agent workers: use verl.experimental.agent_loop.AgentLoopWorker"
+    ),
     # Left out: engines, backends and their patches
     "verl.experimental.agent_loop.diffusion_agent_loop": _DIFFUSION,
     "verl.experimental.reward_loop.reward_manager.visual": _DIFFUSION,
@@ -146,6 +149,10 @@ ROADS: dict[str, str] = {
     "verl.models.transformers.qwen2_vl": (
         "Models are not patched here: transformers computes these positions itself (get_rope_index of the model class)"
     ),
+    "verl.third_party.vllm": (
+        "vLLM is used as installed; how deep it sleeps follows from the rollout's mode "
+        "(verl.workers.rollout.vllm_rollout.vllm_server)"
+    ),
     "verl.third_party.torch": "These functions are in torch.distributed.checkpoint.state_dict",
     "verl.trainer.diffusion": _DIFFUSION,
     "verl.trainer.distillation": _DISTILLATION,
@@ -156,6 +163,9 @@ ROADS: dict[str, str] = {
     "verl.trainer.main_flowgrpo": _DIFFUSION,
     "verl.trainer.main_ppo_sync": "The synchronous trainer is verl.trainer.main_ppo",
     "verl.trainer.ppo.prefix_grouper_utils": "Prefix grouping is left out: leave actor.use_prefix_grouper=false",
+    "verl.utils.activation_offload": (
+        "Activations are not offloaded: recompute them instead (actor_rollout_ref.model.enable_gradient_checkpointing)"
+    ),
     "verl.utils.checkpoint.megatron_checkpoint_manager": _MEGATRON,
     "verl.utils.dataset.dynamicgen_dataset": (
         "Data sets that grow during training are left out: subclass verl.utils.dataset.RLHFDataset (data.custom_cls)"
@@ -166,6 +176,7 @@ ROADS: dict[str, str] = {
     "verl.experimental.dynamic_dataset": (
         "Data sets that grow during training are left out: subclass verl.utils.dataset.RLHFDataset (data.custom_cls)"
     ),
+    "verl.utils.distributed.set_numa_affinity": "Processes are not pinned here: start the job under numactl",
     "verl.utils.fp8_utils": _QUANTIZED,
     "verl.utils.kernel": "Fused kernels are left out: leave model.use_fused_kernels=false",
     "verl.utils.megatron": _MEGATRON,
@@ -184,6 +195,9 @@ ROADS: dict[str, str] = {
     "verl.utils.profiler.profile.Profiler": _TORCH_PROFILER,
     "verl.utils.profiler.torch_profile": _TORCH_PROFILER,
     "verl.utils.qat": _QUANTIZED,
+    "verl.utils.rollout_skip": (
+        "Dumped rollouts are not used again: leave rollout.skip.enable=false, and dump with trainer.rollout_data_dir"
+    ),
     "verl.utils.sglang": _OTHER_ROLLOUT,
     "verl.utils.transferqueue_utils": _TRANSFER_QUEUE,
     "verl.utils.trtllm": _OTHER_ROLLOUT,

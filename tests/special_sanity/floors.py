@@ -31,6 +31,8 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     ("verl.single_controller.ray.base", 4, "facade", True),
     ("verl.workers.utils.padding", 6, "facade", True),
     ("verl.workers.reward_manager*", 7, "facade", True),
+    ("verl.workers.fsdp_workers", 6, "facade", True),
+    ("verl.models.transformers*", 4, "facade", True),
     # F9: front doors
     ("verl.config.front_door", 9, "front_door", False),
     ("verl.config.compose", 9, "front_door", False),

@@ -154,3 +154,12 @@ def test_mcp_schemas_and_rates() -> None:
     assert schema.function.name == "find" and schema.function.parameters.required == []
     bucket = TokenBucket(2)
     assert [bucket.acquire() for _ in range(3)] == [True, True, False]
+
+
+def test_a_message_of_a_conversation_may_hold_a_tools_answer_and_calls() -> None:
+    from verl.workers.rollout.schemas import Message
+
+    call = {"id": "1", "function": {"name": "add", "arguments": {"a": 1}}}
+    message = Message(role="assistant", content="", tool_calls=[call])
+    assert message.tool_calls[0].function.name == "add"
+    assert Message(role="tool", content=ToolResponse(text="2")).content.text == "2"

@@ -215,10 +215,13 @@ def test_generations_reach_the_open_tracker_that_was_asked(tmp_path: Path) -> No
 
     with Tracking("p", "e", ["tensorboard"], config(tmp_path)):
         ValidationGenerationsLogger().log(["tensorboard", "console"], [["1+1=", "2", 1.0]], step=3)
+        ValidationGenerationsLogger().log_generations_to_wandb(samples=[["nobody", "is", "there"]], step=3)
+        ValidationGenerationsLogger().log_generations_to_tensorboard(samples=[["2+2=", "4", 1.0]], step=4)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     (tag,) = events.Tags()["tensors"]
-    assert b"1+1=" in events.Tensors(tag)[0].tensor_proto.string_val[0]
+    texts = [event.tensor_proto.string_val[0] for event in events.Tensors(tag)]
+    assert len(texts) == 2 and b"1+1=" in texts[0] and b"2+2=" in texts[1]
 
 
 def test_text_with_odd_line_separators_stays_one_record(tmp_path: Path) -> None:

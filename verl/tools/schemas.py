@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
+    "Message",
     "OpenAIFunctionCallSchema",
     "OpenAIFunctionParametersSchema",
     "OpenAIFunctionParsedSchema",
@@ -121,6 +122,14 @@ class ToolResponse(BaseModel):
 
     def is_text_only(self) -> bool:
         return bool(self.text) and not self.image and not self.video
+
+
+class Message(BaseModel):
+    """One message of a conversation; an assistant's may carry calls."""
+
+    role: str
+    content: str | dict[str, Any] | list[dict[str, Any]] | ToolResponse
+    tool_calls: list[OpenAIFunctionToolCall] | None = None
 
 
 def as_response(result: Any) -> ToolResponse:

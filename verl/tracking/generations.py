@@ -5,6 +5,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 from verl.tracking.tracking import ALIASES, open_backends
@@ -25,3 +26,14 @@ class ValidationGenerationsLogger:
         for backend in open_backends():
             if backend.name in asked:
                 backend.call("log_generations", samples, step)
+
+    def _log_to(self, name: str, samples: Sequence[Sequence[Any]], step: int) -> None:
+        """`log` to one backend."""
+        self.log([name], samples, step)
+
+    log_generations_to_clearml = partialmethod(_log_to, "clearml")
+    log_generations_to_mlflow = partialmethod(_log_to, "mlflow")
+    log_generations_to_swanlab = partialmethod(_log_to, "swanlab")
+    log_generations_to_tensorboard = partialmethod(_log_to, "tensorboard")
+    log_generations_to_vemlp_wandb = partialmethod(_log_to, "vemlp_wandb")
+    log_generations_to_wandb = partialmethod(_log_to, "wandb")

@@ -32,8 +32,8 @@ STOP_DEADLINE_S = 900.0
 STATUS_DEADLINE_S = 300.0
 
 
-def run_job(config: Any, task_runner_class: Any) -> int:
-    """Run one task runner to its end.
+def run_job(config: Any, task_runner_class: Any, runner_config: Any = None) -> int:
+    """Run one task runner to its end; it gets `runner_config`, else `config`.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def run_job(config: Any, task_runner_class: Any) -> int:
         logger.info("run directory: %s", out)
         job = init_ray(config.ray_kwargs, runtime_env=get_ppo_ray_runtime_env(), log_dir=out / "logs")
         try:
-            return _drive(config, task_runner_class)
+            return _drive(runner_config if runner_config is not None else config, task_runner_class)
         finally:
             job.shutdown()
             logger.debug("job %s ended", info.job_id)

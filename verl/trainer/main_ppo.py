@@ -6,14 +6,20 @@ python -m verl.trainer.main_ppo key=value …
 """
 
 import asyncio
+import functools
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import ray
+from omegaconf import OmegaConf
 
+from verl.config import build_config
 from verl.config.front_door import run_main
+from verl.errors import UnsupportedError
 from verl.trainer.job import run_job
-from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy
+from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy, need_reward_model, need_teacher_policy
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.logging_utils import set_up_logging
 
@@ -22,19 +28,32 @@ TRAINER = "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
 POOLS = "verl.single_controller.ray.pool.ResourcePoolManager"
 ACTOR_WORKER = "verl.workers.engine_workers.ActorRolloutRefWorker"
 CRITIC_WORKER = "verl.workers.engine_workers.TrainingWorker"
+WORKER_GROUP = "verl.single_controller.ray.group.RayWorkerGroup"
 LOAD_TOKENIZER = "verl.utils.tokenizer.load_tokenizer_and_processor"
 
 POOL = "global_pool"
 
 
 class TaskRunner:
-    """Builds the trainer in an actor of its own and runs it; a recipe overrides `trainer_class` or `role_workers`."""
+    """Builds the trainer in an actor of its own and runs it.
+
+    A recipe sets `trainer_class`, overrides one of the `add_…` methods, which fill `role_worker_mapping` (role to
+    worker class) and `mapping` (role to pool), or writes a `run` of its own.
+    """
 
     trainer_class = TRAINER
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        run = vars(cls).get("run")
+        if run is not None and not inspect.iscoroutinefunction(run):
+            cls.run = _in_thread(run)
 
     def __init__(self) -> None:
         set_up_logging("runner")
         self.trainer: Any = None
+        self.role_worker_mapping: dict[Role, Any] = {}
+        self.mapping: dict[Role, str] = {}
 
     async def run(self, config: Any) -> dict[str, Any]:
         """The whole run; returns how it ended."""
@@ -43,22 +62,62 @@ class TaskRunner:
 
     def _run(self, config: Any) -> dict[str, Any]:
         tokenizer, processor = load_class_from_fqn(LOAD_TOKENIZER)(config.actor_rollout_ref.model)
-        roles = self.role_workers(config)
-        size = [config.trainer.n_gpus_per_node] * config.trainer.nnodes
-        pools = load_class_from_fqn(POOLS)({POOL: size}, {role: POOL for role in roles})
-        self.trainer = load_class_from_fqn(self.trainer_class)(config, tokenizer, roles, pools, processor=processor)
+        actor_rollout_cls, worker_group_cls = self.add_actor_rollout_worker(config)
+        self.add_critic_worker(config)
+        self.add_reward_model_resource_pool(config)
+        self.add_teacher_model_resource_pool(config)
+        self.add_ref_policy_worker(config, actor_rollout_cls)
+        self.trainer = load_class_from_fqn(self.trainer_class)(
+            config,
+            tokenizer,
+            self.role_worker_mapping,
+            self.init_resource_pool_mgr(config),
+            worker_group_cls,
+            processor=processor,
+        )
         self.trainer.init_workers()
         return self.trainer.fit()
 
-    def role_workers(self, config: Any) -> dict[Role, type]:
-        """Which class plays each role; actor, rollout and reference share their processes."""
+    def add_actor_rollout_worker(self, config: Any) -> tuple[type, type]:
+        """Enter the policy's worker; returns its class and that of its group."""
         worker = load_class_from_fqn(ACTOR_WORKER)
-        roles: dict[Role, type] = {Role.ActorRollout: worker}
+        self._add(Role.ActorRollout, worker)
+        return worker, load_class_from_fqn(WORKER_GROUP)
+
+    def add_critic_worker(self, config: Any) -> None:
+        """Enter the critic's worker, where the estimator needs one."""
         if need_critic(config):
-            roles[Role.Critic] = load_class_from_fqn(CRITIC_WORKER)
+            self._add(Role.Critic, load_class_from_fqn(CRITIC_WORKER))
+
+    def add_ref_policy_worker(self, config: Any, ref_policy_cls: type) -> None:
+        """Enter the reference policy, where a KL term needs one; it shares the actor's processes."""
         if need_reference_policy(config):
-            roles[Role.RefPolicy] = worker
-        return roles
+            self._add(Role.RefPolicy, ref_policy_cls)
+
+    def add_reward_model_resource_pool(self, config: Any) -> None:
+        """Nothing to add: rewards are computed by processes without devices; a reward model is refused."""
+        if need_reward_model(config):
+            raise UnsupportedError(
+                "a reward model has no worker here",
+                where="reward.reward_model.enable",
+                remedy="call it from reward.custom_reward_function, over HTTP if it is served",
+            )
+
+    def add_teacher_model_resource_pool(self, config: Any) -> None:
+        """Nothing to add: on-policy distillation is refused."""
+        if need_teacher_policy(config):
+            raise UnsupportedError(
+                "on-policy distillation is left out", where="distillation.enabled", remedy="set it to false"
+            )
+
+    def init_resource_pool_mgr(self, config: Any) -> Any:
+        """The manager of one pool over all nodes, for the roles entered so far."""
+        spec = {POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes}
+        return load_class_from_fqn(POOLS)(resource_pool_spec=spec, mapping=self.mapping)
+
+    def _add(self, role: Role, worker: type) -> None:
+        self.role_worker_mapping[role] = worker
+        self.mapping[role] = POOL
 
     async def request_stop(self) -> None:
         """Finish the step in progress, save, and end."""
@@ -70,10 +129,23 @@ class TaskRunner:
         return {"phase": "starting"} if self.trainer is None else self.trainer.status()
 
 
+def _in_thread(run: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A plain `run` beside the event loop of its actor, which goes on answering."""
+
+    @functools.wraps(run)
+    async def beside(self: Any, config: Any) -> dict[str, Any]:
+        result = await asyncio.to_thread(run, self, config)
+        return result if isinstance(result, dict) else {"reason": "end of the recipe", "version": None}
+
+    return beside
+
+
 def run_ppo(config: Any, task_runner_class: Any = None) -> int:
-    """Run a typed config on Ray; returns the exit code."""
+    """Run a configuration on Ray, Hydra's or typed; the runner gets it as it is given here. Returns the exit code."""
     runner = task_runner_class or ray.remote(num_cpus=0, max_concurrency=16)(TaskRunner)
-    return run_job(config, runner)
+    typed = build_config(config, unknown="keep") if OmegaConf.is_config(config) else config
+    # Our own runner reads typed configurations only; a recipe's runner edits the one of its front door.
+    return run_job(typed, runner, config if task_runner_class is not None else typed)
 
 
 def main() -> None:

@@ -4,6 +4,9 @@
 
 import gc
 import logging
+import os
+import time
+from pathlib import Path
 
 import psutil
 
@@ -43,3 +46,21 @@ def get_memory_info() -> dict[str, float]:
 def log_memory_usage(stage: str = "current") -> None:
     """One log line with `get_memory_info`."""
     logger.info("memory at %s: %s", stage, ", ".join(f"{key} {value:.2f}" for key, value in get_memory_info().items()))
+
+
+def dump_memory_snapshot(
+    out_dir: str = "./mem_snapshots", tag: str = "snapshot", sub_dir: str | None = None
+) -> Path | None:
+    """Write what the device's allocator holds, for torch's memory viewer; a CPU has no such record, and None.
+
+    The file is `<out_dir>/<sub_dir>/<tag>_rank<RANK>_<time in ns>.pickle`.
+    """
+    platform = current_platform()
+    if platform.device_type == "cpu":
+        logger.info("no memory snapshot %r: this process computes on the CPU", tag)
+        return None
+    folder = Path(out_dir) / (sub_dir or "")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{tag}_rank{os.environ.get('RANK', '0')}_{time.time_ns()}.pickle"
+    platform.device_module.memory._dump_snapshot(str(path))
+    return path

@@ -16,7 +16,7 @@ import torch
 
 from verl.checkpoint_engine import CheckpointEngine
 from verl.checkpoint_engine.base import new_engine
-from verl.errors import ConfigError
+from verl.errors import ConfigError, UnsupportedError
 from verl.launch_info import LaunchInfo
 from verl.protocol import DataProto
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
@@ -129,7 +129,8 @@ def _on_policy(
     return loss_fn(model_output, DataProto.from_dict(current, micro.non_tensor_batch, micro.meta_info), **counts)
 
 
-def _train_result(metrics: Metrics, prefix: str) -> DataProto:
+def train_result(metrics: Metrics, prefix: str) -> DataProto:
+    """An update's answer: its metrics, each under `prefix`."""
     named = {name if name.startswith(prefix) else prefix + name: values for name, values in metrics.items()}
     return DataProto(meta_info={"metrics": named})
 
@@ -209,8 +210,12 @@ class ActorRolloutRefWorker(Worker):
 
     ROLES = ("actor", "ref", "rollout", "actor_rollout", "actor_ref", "actor_rollout_ref")
 
-    def __init__(self, config: Any, role: str, **kwargs: Any) -> None:
+    def __init__(self, config: Any, role: str, distillation_config: Any = None, **kwargs: Any) -> None:
         super().__init__()
+        if distillation_config is not None and distillation_config.get("enabled", False):
+            raise UnsupportedError(
+                "on-policy distillation is left out", where="distillation.enabled", remedy="set it to false"
+            )
         if role not in self.ROLES:
             raise ConfigError("unknown role", got=role, expected=f"one of {', '.join(self.ROLES)}")
         self.config = config
@@ -281,7 +286,7 @@ class ActorRolloutRefWorker(Worker):
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: DataProto) -> DataProto:
         """All passes over one batch; `actor/…` metrics, one value an optimizer step, in `meta_info["metrics"]`."""
-        return _train_result(self._actor.train(data), "actor/")
+        return train_result(self._actor.train(data), "actor/")
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import torch
 from loop_parts import REWARD_FILE, make_config, make_row
 from scripted_client import ScriptedClient
 
-from verl.errors import ConfigError, PeerLost
+from verl.errors import ConfigError, PeerLost, UnsupportedError
 from verl.experimental.agent_loop.manager import AgentLoopManager, _chunks, jobs_of
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
@@ -34,12 +34,8 @@ def rewards(ray_cluster: None, tiny_model_dir: Path, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="module")
 def agents(rewards: tuple) -> Iterator[AgentLoopManager]:
     config, reward_manager = rewards
-    manager = asyncio.run(
-        AgentLoopManager.create(
-            config,
-            llm_client=ScriptedClient(),
-            reward_loop_worker_handles=reward_manager.reward_loop_worker_handles,
-        )
+    manager = AgentLoopManager.create(
+        config, llm_client=ScriptedClient(), reward_loop_worker_handles=reward_manager.reward_loop_worker_handles
     )
     yield manager
     asyncio.run(manager.shutdown())
@@ -126,7 +122,7 @@ def test_a_batch_keeps_its_order_and_groups_rows_of_one_uid(agents: AgentLoopMan
     uids = [f"v{index // 2}" for index in range(6)]
     batch = batch_of(rows, uids, validate=True, global_steps=5)
     assert [job.n for job in jobs_of(batch)] == [2, 2, 2]
-    out = asyncio.run(agents.generate_sequences(batch))
+    out = agents.generate_sequences(batch)
     assert out.non_tensor_batch["uid"].tolist() == uids
     assert out.batch["rm_scores"].sum(-1).tolist() == [1.0] * 6
     assert out.batch["prompts"].shape == (6, 16) and out.batch["responses"].shape == (6, 12)
@@ -158,3 +154,10 @@ def test_chunks_share_the_batch_among_workers() -> None:
 def test_a_wrong_reward_path_is_an_error_at_the_start(ray_cluster: None, tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such Python file"):
         RewardLoopManager(make_config(tiny_model_dir, tmp_path / "absent.py"))
+
+
+def test_the_servers_caches_are_cleared_and_a_teacher_is_refused(agents: AgentLoopManager) -> None:
+    # Without servers of its own the manager has nothing to clear.
+    assert agents.clear_kv_cache() is None
+    with pytest.raises(UnsupportedError, match="teacher_model_manager"):
+        AgentLoopManager(agents.config, teacher_model_manager=object())

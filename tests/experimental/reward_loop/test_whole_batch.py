@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managers that score a whole batch in one call, as recipes use them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
-from loop_parts import make_row
+from loop_parts import make_config, make_row
 
-from verl.errors import RewardError
+from verl.errors import ConfigError, RewardError
+from verl.experimental.reward_loop.compute_reward import compute_reward, compute_reward_async
+from verl.experimental.reward_loop.reward_manager import NaiveRewardManager as SingleRowManager
 from verl.protocol import DataProto
-from verl.trainer.ppo.reward import compute_reward
 from verl.workers.reward_manager import (
     AbstractRewardManager,
     BatchRewardManager,
@@ -23,9 +26,17 @@ from verl.workers.reward_manager import (
 )
 
 
-class Letters:
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        return "".join(chr(96 + token) for token in ids)
+def letters() -> type:
+    """A tokenizer class that travels by value, as `make_right`'s function does."""
+
+    class Letters:
+        def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+            return "".join(chr(96 + token) for token in ids)
+
+    return Letters
+
+
+Letters = letters()
 
 
 def batch() -> DataProto:
@@ -130,3 +141,28 @@ def test_a_manager_of_a_recipe_registers_under_its_name() -> None:
     assert get_reward_manager_cls("mine_in_test") is Mine and get_reward_manager_cls("naive") is NaiveRewardManager
     assert compute_reward(batch(), Mine(None, 0)) == (pytest.approx(torch.ones(2, 3)), {})
     assert compute_reward(batch(), lambda data: "scores only") == ("scores only", {})
+
+
+def test_the_manager_of_the_configuration_scores_a_batch_row_by_row(tmp_path: Path) -> None:
+    manager = SingleRowManager(make_config(tmp_path), Letters(), right)
+    scores, extras = compute_reward(data=batch(), reward_fn=manager)
+    assert scores.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    assert {key: list(values) for key, values in extras.items()} == {"acc": [1.0, 0.0]}
+
+
+def test_a_batch_can_be_scored_in_a_process_of_its_own(ray_cluster: None, tmp_path: Path, tiny_model_dir: Path) -> None:
+    manager = NaiveRewardManager(tokenizer=Letters(), num_examine=0, compute_score=right)
+    scores, extras = ray.get(compute_reward_async.remote(data=batch(), reward_fn=manager), timeout=120)
+    assert scores.sum() == 1.0 and extras == {"acc": [1.0, 0.0]}
+    with pytest.raises(ConfigError, match="give config and tokenizer, or reward_fn"):
+        ray.get(compute_reward_async.remote(batch()), timeout=120)
+
+
+def test_the_process_makes_the_manager_from_the_configuration(ray_cluster: None, tmp_path: Path) -> None:
+    scorer = tmp_path / "scorer.py"
+    scorer.write_text(
+        "def compute_score(solution_str, ground_truth, **_):\n    return float(solution_str == ground_truth)\n"
+    )
+    config = make_config(tmp_path, scorer)
+    scores, _ = ray.get(compute_reward_async.remote(batch(), config=config, tokenizer=Letters()), timeout=120)
+    assert scores.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]

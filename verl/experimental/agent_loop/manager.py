@@ -5,22 +5,25 @@
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 import torch
+from omegaconf import DictConfig
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from verl.errors import DataError, PeerLost
+from verl.config import build_config
+from verl.errors import DataError, PeerLost, UnsupportedError
 from verl.experimental.agent_loop.postprocess import assemble
 from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory
 from verl.experimental.agent_loop.utils import load_agent_loop_config
 from verl.experimental.agent_loop.worker import AgentLoopWorker, GroupJob
 from verl.protocol import DataProto
+from verl.utils.ray_utils import auto_await
 from verl.waits import bounded
+from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.utils import gather_or_cancel
 
 # Imports of torch and transformers in every worker at once, on few cores.
@@ -51,37 +54,68 @@ class AgentLoopManager:
     Build it with `create`, inside the event loop of the process that awaits the groups.
     """
 
-    def __init__(self, config: Any, workers: Sequence[Any], pad_token_id: int) -> None:
+    def __init__(
+        self,
+        config: Any,
+        worker_group: Any = None,
+        rollout_resource_pool: Any = None,
+        teacher_model_manager: Any = None,
+        reward_loop_worker_handles: Any = None,
+    ) -> None:
+        if teacher_model_manager is not None:
+            raise UnsupportedError(
+                "on-policy distillation is left out", where="teacher_model_manager", remedy="pass None"
+            )
         self.config = config
         self.rollout_config = config.actor_rollout_ref.rollout
-        self.pad_token_id = pad_token_id
+        self.worker_group = worker_group
+        self.rollout_resource_pool = rollout_resource_pool
+        self.reward_loop_worker_handles = reward_loop_worker_handles
+        self.servers: Any = None
+        self.pad_token_id: int | None = None
         self.deadline_s = float(self.rollout_config.agent.get("group_deadline_s", None) or GROUP_DEADLINE_S)
-        self._workers = [_Worker(index, handle) for index, handle in enumerate(workers)]
+        self._workers: list[_Worker] = []
 
     @classmethod
+    @auto_await
     async def create(
         cls,
         config: Any,
+        worker_group: Any = None,
+        rollout_resource_pool: Any = None,
+        reward_loop_worker_handles: Any = None,
+        teacher_model_manager: Any = None,
         *,
         servers: Any = None,
         llm_client: Any = None,
-        reward_loop_worker_handles: Any = None,
         num_workers: int | None = None,
         trace_dir: str | None = None,
     ) -> "AgentLoopManager":
         """Start `rollout.agent.num_workers` workers, spread over the nodes.
 
-        Give the `LLMServerManager` as `servers`, or a client as `llm_client`. Both `servers` and
-        `reward_loop_worker_handles` may be awaitables: then the workers start beside them.
+        Give the `LLMServerManager` as `servers`, or a client as `llm_client`; without both, servers are started in the
+        processes of `worker_group`, or on devices of their own. `servers` and `reward_loop_worker_handles` may be
+        awaitables: then the workers start beside them. A server in the workers' processes needs no resource pool.
         """
-        agent = config.actor_rollout_ref.rollout.agent
-        workers = _start_workers(config, num_workers or agent.num_workers, trace_dir)
+        manager = cls(config, worker_group, rollout_resource_pool, teacher_model_manager, reward_loop_worker_handles)
+        if servers is None and llm_client is None:
+            # A recipe passes the configuration of its front door; servers read a typed one.
+            typed = build_config(config, unknown="keep") if isinstance(config, DictConfig) else config
+            servers = LLMServerManager.create(typed, worker_group=worker_group)
+        await manager._start(servers, llm_client, num_workers, trace_dir)
+        return manager
+
+    async def _start(self, servers: Any, llm_client: Any, num_workers: int | None, trace_dir: str | None) -> None:
+        agent = self.rollout_config.agent
+        workers = _start_workers(self.config, num_workers or agent.num_workers, trace_dir)
         ready = (
             _answer(worker.ready.remote(), "the start", f"agent worker {index}", START_DEADLINE_S)
             for index, worker in enumerate(workers)
         )
-        servers, handles, *facts = await gather_or_cancel(_value(servers), _value(reward_loop_worker_handles), *ready)
-        client = llm_client or servers.client()
+        self.servers, handles, *facts = await gather_or_cancel(
+            _value(servers), _value(self.reward_loop_worker_handles), *ready
+        )
+        client = llm_client or self.servers.client()
         await gather_or_cancel(
             *(
                 _answer(
@@ -90,7 +124,8 @@ class AgentLoopManager:
                 for index, worker in enumerate(workers)
             )
         )
-        return cls(config, workers, facts[0]["pad_token_id"])
+        self.pad_token_id = facts[0]["pad_token_id"]
+        self._workers = [_Worker(index, handle) for index, handle in enumerate(workers)]
 
     async def generate_group(
         self, row: dict[str, Any], *, uid: str, n: int, policy_version: int = -1, validate: bool = False
@@ -109,6 +144,7 @@ class AgentLoopManager:
             worker.in_flight -= n
         return meta, payload_ref
 
+    @auto_await
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         """A whole batch, rows in their order; consecutive rows with one uid are the trajectories of one prompt.
 
@@ -126,6 +162,24 @@ class AgentLoopManager:
             response_length=int(config.response_length),
             temperature=float(config.val_kwargs.temperature if validate else config.temperature),
         )
+
+    @auto_await
+    async def clear_kv_cache(self) -> None:
+        """Forget what the servers keep of earlier prompts."""
+        await gather_or_cancel(*(replica.clear_kv_cache() for replica in self._replicas()))
+
+    @auto_await
+    async def start_profile(self, **kwargs: Any) -> None:
+        """Begin profiling on every server."""
+        await gather_or_cancel(*(replica.start_profile(**kwargs) for replica in self._replicas()))
+
+    @auto_await
+    async def stop_profile(self) -> None:
+        """End profiling on every server."""
+        await gather_or_cancel(*(replica.stop_profile() for replica in self._replicas()))
+
+    def _replicas(self) -> list[Any]:
+        return [] if self.servers is None else list(self.servers.replicas)
 
     async def shutdown(self) -> None:
         """End the workers."""

@@ -100,7 +100,11 @@ class RayPPOTrainer:
 
     def init_workers(self) -> None:
         """Build the typed config, then data, worker groups, servers and agent loops."""
-        self.typed = self.config if isinstance(self.config, RunConfig) else build_config(_as_dict_config(self.config))
+        self.typed = (
+            self.config
+            if isinstance(self.config, RunConfig)
+            else build_config(_as_dict_config(self.config), unknown="keep")
+        )
         set_up_trace(f"{self.typed.trainer.default_local_dir}/trace", "trainer")
         self._make_loaders()
         self.typed = with_total_steps(self.typed, self.total_training_steps)

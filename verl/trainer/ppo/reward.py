@@ -14,7 +14,6 @@ from verl.experimental.reward_loop.score_pool import DEFAULT_PROCESSES, DEFAULT_
 from verl.utils.import_utils import load_extern_object
 
 __all__ = [
-    "compute_reward",
     "extract_reward",
     "get_custom_reward_fn",
     "load_reward_manager",
@@ -91,15 +90,6 @@ def load_reward_manager(config: Any, tokenizer: Any, **reward_kwargs: Any) -> Re
         # A manager that has no use for a reward model need not name its arguments.
         reward_kwargs = {key: value for key, value in reward_kwargs.items() if key in accepted}
     return cls(config=config, tokenizer=tokenizer, compute_score=compute_score, **reward_kwargs)
-
-
-def compute_reward(data: Any, reward_fn: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
-    """(scores [B,T], extras by key) of a batch from a whole-batch manager; scores alone mean no extras."""
-    accepts_dict = "return_dict" in inspect.signature(reward_fn).parameters
-    result = reward_fn(data, return_dict=True) if accepts_dict else reward_fn(data)
-    if not isinstance(result, dict):
-        return result, {}
-    return result["reward_tensor"], result.get("reward_extra_info", None) or {}
 
 
 def extract_reward(batch: Any) -> tuple[Any, dict[str, Any]]:

@@ -67,9 +67,11 @@ def _start(worker_group_cls: Any, pool: Any, class_dict: dict[str, RayClassWithI
 
 
 def _with_arguments(config: Any, role: Role, worker_cls: type) -> RayClassWithInitArgs:
+    # Recipes write `ray.remote(Worker)` into their role tables, ours are plain classes.
+    actor_cls = worker_cls if isinstance(worker_cls, ray.actor.ActorClass) else ray.remote(worker_cls)
     if role is Role.Critic:
-        return RayClassWithInitArgs(ray.remote(worker_cls), config=config.critic)
-    return RayClassWithInitArgs(ray.remote(worker_cls), config=config.actor_rollout_ref, role=str(role))
+        return RayClassWithInitArgs(actor_cls, config=config.critic)
+    return RayClassWithInitArgs(actor_cls, config=config.actor_rollout_ref, role=str(role))
 
 
 def _init_method(role: Role) -> str:

@@ -42,6 +42,7 @@ class FSDPCheckpointManager(BaseCheckpointManager):
     """Writes `model_`, `optim_`, `extra_state_world_size_W_rank_r.pt`, `fsdp_config.json` and `huggingface/`.
 
     `export` gives the full tensors for `hf_model`; `model_config.path` is where the tokenizer files come from;
+    `trust_remote_code` has no effect: a model's own code is copied beside its weights, and not run.
     `lora_meta` goes to `lora_train_meta.json`, without which an adapter's scale could not be told from its tensors.
     """
 
@@ -52,6 +53,7 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         lr_scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
         processing_class: Any = None,
         checkpoint_config: Any = None,
+        trust_remote_code: bool = False,
         *,
         model_config: Any = None,
         export: Callable[[], Iterator[tuple[str, torch.Tensor]]] | None = None,
