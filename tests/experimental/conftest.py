@@ -2,13 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared parts of tests are plain modules in `tests/helpers/`."""
 
-import sys
-from pathlib import Path
-
 import ray.cloudpickle
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
 import scripted_client
 
 # Ray workers get the class itself: they do not have this directory on their path.

@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox on this machine."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
 from local_sandbox import LocalSandbox
 
 

@@ -104,6 +104,14 @@ def test_log_probs_carry_entropy_and_the_name_of_the_weights(make_worker):
     assert result.meta_info == {OLD_LOG_PROBS_WEIGHTS: 0}
 
 
+def test_the_token_baselines_get_the_collision_probability(make_worker):
+    result = make_worker("actor", f"{ACTOR}.calculate_sum_pi_squared=true").compute_log_prob(batch())
+    square, mask = result.batch["sum_pi_squared"], batch().batch["response_mask"].bool()
+    assert ((square[mask] > 0) & (square[mask] <= 1)).all()
+    # The chosen token is one of those that are summed up.
+    assert (square[mask] >= result.batch["old_log_probs"][mask].exp().square() - 1e-6).all()
+
+
 def test_the_callers_meta_info_is_left_as_it_was(make_worker):
     worker, data = make_worker("actor"), batch()
     before = dict(data.meta_info)

@@ -140,15 +140,13 @@ class FSDPActorConfig(ActorConfig):
     use_rollout_log_probs: bool = False
     """Without effect: algorithm.rollout_correction.bypass_mode decides."""
     calculate_sum_pi_squared: bool = False
-    """Refused when true."""
+    """Compute the sum of squared probabilities with the old log-probs; the optimal token baselines need it."""
     sum_pi_squared_checkpointing: bool = False
-    """Without effect."""
+    """Without effect: no gradient flows through it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "ulysses_sequence_parallel_size")
-        remedy = "choose another algorithm.adv_estimator than the optimal token baselines"
-        refuse(self.calculate_sum_pi_squared, "calculate_sum_pi_squared", "the collision probability of tokens", remedy)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
+TOKEN_BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
 
 
 def validate(config: RunConfig) -> None:
@@ -289,7 +290,7 @@ def _check_algorithm(config: RunConfig) -> None:
 
 
 def _check_estimator(config: RunConfig) -> None:
-    """Refuse estimators whose inputs no step of this trainer makes."""
+    """Refuse estimators whose inputs no step of this trainer makes, as it is configured."""
     name = config.algorithm.adv_estimator
     where = "algorithm.adv_estimator"
     if name == "remax" and config.async_training is not None:
@@ -299,10 +300,24 @@ def _check_estimator(config: RunConfig) -> None:
             got=name,
             remedy="use verl.trainer.main_ppo, or algorithm.adv_estimator=rloo",
         )
-    if name.endswith("optimal_token_baseline"):
-        raise UnsupportedError(
-            "no step computes the collision probability of tokens that it needs",
-            where=where,
-            got=name,
-            remedy="use algorithm.adv_estimator=opo, or a trainer with a step of yours that adds sum_pi_squared",
+    if name in TOKEN_BASELINES:
+        _check_token_baseline(config)
+
+
+def _check_token_baseline(config: RunConfig) -> None:
+    """The baselines read the distribution at each token, which only recomputing the old log-probs shows."""
+    estimator, correction = config.algorithm.adv_estimator, config.algorithm.rollout_correction
+    if not config.actor_rollout_ref.actor.calculate_sum_pi_squared:
+        raise ConfigError(
+            f"{estimator} needs the sum of squared probabilities",
+            where=f"{ACTOR}.calculate_sum_pi_squared",
+            got=False,
+            remedy=f"set {ACTOR}.calculate_sum_pi_squared=true",
+        )
+    if correction is not None and correction.bypass_mode:
+        raise ConfigError(
+            f"{estimator} needs the old log-probs recomputed, and bypass mode takes the rollout's",
+            where="algorithm.rollout_correction.bypass_mode",
+            got=True,
+            remedy="set algorithm.rollout_correction.bypass_mode=false",
         )

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 # Key pattern → why, or what decides instead.
 WITHOUT_EFFECT = {
-    "actor_rollout_ref.actor.sum_pi_squared_checkpointing": "nothing computes it",
+    "actor_rollout_ref.actor.sum_pi_squared_checkpointing": "no gradient flows through it",
     "actor_rollout_ref.actor.use_rollout_log_probs": "algorithm.rollout_correction.bypass_mode decides",
     "actor_rollout_ref.*.use_torch_compile": "nothing is compiled",
     "critic.fsdp.use_torch_compile": "nothing is compiled",

@@ -267,8 +267,12 @@ class ActorRolloutRefWorker(Worker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: DataProto) -> DataProto:
-        """`old_log_probs` and `entropys`, `[B, T]`; meta_info names the weights that gave them."""
-        out = self._actor.infer(data, frozenset({"log_probs", "entropy"}))
+        """`old_log_probs` and `entropys`, `[B, T]`; meta_info names the weights that gave them.
+
+        With `actor.calculate_sum_pi_squared` also `sum_pi_squared`, for the optimal token baselines.
+        """
+        extras = {"sum_pi_squared"} if self.config.actor.get("calculate_sum_pi_squared", False) else set()
+        out = self._actor.infer(data, frozenset({"log_probs", "entropy"} | extras))
         out.rename(["log_probs", "entropy"], ["old_log_probs", "entropys"])
         out.meta_info[OLD_LOG_PROBS_WEIGHTS] = self._actor.engine.weights_id
         return out

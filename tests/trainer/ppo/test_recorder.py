@@ -61,11 +61,13 @@ def trained(data: DataProto) -> DataProto:
     return data
 
 
-def record_of(data: DataProto, directory: Path, **algorithm: Any) -> dict[str, float]:
+def record_of(
+    data: DataProto, directory: Path, metrics: dict[str, float] | None = None, **algorithm: Any
+) -> dict[str, float]:
     options = {"trainer": {"rollout_data_dir": str(directory)}, "algorithm": {"adv_estimator": "grpo"} | algorithm}
     tracker, config = Tracker(), OmegaConf.create(options)
     recorder = StepRecorder(config, tracker, OneStep(), num_devices=1, use_critic=False, tokenizer=TOKENIZER)
-    recorder.step(7, trained(data), {"reward/num_errors": 1.0}, {"step": 2.0, "gen": 1.0})
+    recorder.step(7, trained(data), {"reward/num_errors": 1.0, **(metrics or {})}, {"step": 2.0, "gen": 1.0})
     recorder.publish(3, {})
     ((_, record),) = tracker.records
     return record
@@ -78,6 +80,18 @@ def test_rows_that_fill_up_the_batch_change_no_number_and_no_dump(tmp_path: Path
     assert plain["perf/total_num_tokens"] == 17 and plain["num_turns/mean"] == pytest.approx(8 / 3)
     files = [(tmp_path / name / "7.jsonl").read_text() for name in ("plain", "padded")]
     assert files[0] == files[1]
+
+
+def test_the_noise_of_the_gradient_is_estimated_where_the_batch_allows_it(tmp_path: Path) -> None:
+    assert not any(name.startswith("variance_proxy/") for name in record_of(batch(), tmp_path))
+    data = batch()
+    data.batch["old_log_probs"] = torch.full(data.batch["response_mask"].shape, 0.5).log()
+    data.batch["sum_pi_squared"] = torch.full_like(data.batch["old_log_probs"], 0.5)
+    record = record_of(data, tmp_path, {"actor/grad_norm": 0.5})
+    # 1 - 2 * 0.5 + 0.5 a token, and an advantage of 1 everywhere.
+    lengths = data.batch["response_mask"].sum(-1).double()
+    assert record["variance_proxy/expected_w"] == pytest.approx(0.5 * lengths[lengths > 0].mean().item())
+    assert record["variance_proxy/proxy1_signal_strength"] == 0.25
 
 
 def test_a_failed_reward_is_dumped_with_its_reason_and_enters_no_mean(tmp_path: Path) -> None:

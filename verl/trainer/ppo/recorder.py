@@ -17,6 +17,7 @@ from verl.trainer.ppo.metric_utils import (
     compute_gdpo_metrics,
     compute_throughout_metrics,
     compute_timing_metrics,
+    compute_variance_proxy_metrics,
     scores_of,
 )
 from verl.trainer.ppo.steps import Metrics
@@ -62,6 +63,7 @@ class StepRecorder:
             record |= compute_gdpo_metrics(batch, algorithm.get("gdpo_reward_keys") or ())
         record |= compute_timing_metrics(batch=batch, timing_raw=timing_raw)
         record |= compute_throughout_metrics(batch=batch, timing_raw=timing_raw, n_gpus=self.num_devices)
+        record |= compute_variance_proxy_metrics(batch=batch, gradient_norm=metrics.get("actor/grad_norm"))
         groups = len(set(batch.non_tensor_batch["uid"].tolist())) if "uid" in batch.non_tensor_batch else len(batch)
         self.aggregator.add_step_metrics(record, sample_count=groups)
         self.latest |= {name: float(value) for name, value in record.items() if isinstance(value, int | float)}

@@ -68,7 +68,10 @@ def score_rewards(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
 
 
 def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
-    """Log-probs under the proximal policy: the rollout's own in bypass mode, else recomputed; `old_log_probs` [B,T]."""
+    """Log-probs under the proximal policy: the rollout's own in bypass mode, else recomputed; `old_log_probs` [B,T].
+
+    With `actor.calculate_sum_pi_squared` recomputing also gives `sum_pi_squared` [B,T].
+    """
     actor = world.config.actor_rollout_ref.actor
     correction = world.config.algorithm.rollout_correction
     if correction is not None and correction.bypass_mode:
@@ -82,7 +85,9 @@ def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     if "entropys" in result.batch:
         entropy_BT = result.batch.pop("entropys")
         metrics["actor/entropy"] = agg_loss(entropy_BT, batch.batch["response_mask"], actor.loss_agg_mode).item()
-    batch.batch["old_log_probs"] = result.batch["old_log_probs"]
+    for key in ("old_log_probs", "sum_pi_squared"):
+        if key in result.batch:
+            batch.batch[key] = result.batch[key]
     return batch, metrics
 
 

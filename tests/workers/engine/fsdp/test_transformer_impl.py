@@ -46,6 +46,21 @@ def test_log_probs_and_entropy_equal_those_of_transformers_row_by_row(
     torch.testing.assert_close(out.batch["entropy"], entropy, rtol=0, atol=5e-6)
 
 
+def test_the_collision_probability_is_given_where_it_is_asked_for(make_engine, make_batch, tiny_model_dir):
+    engine, data = make_engine(), make_batch(LENGTHS)
+    wanted = frozenset({"log_probs", "sum_pi_squared"})
+    with engine.eval_mode():
+        out = engine.infer_batch(data, wanted)
+        assert set(out.batch.keys()) == wanted
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir).eval()
+    ids = data.batch["input_ids"][0][data.batch["attention_mask"][0].bool()]
+    responses = int(data.batch["response_mask"][0].sum())
+    with torch.no_grad():
+        prob = model(ids[None]).logits[0].float().softmax(-1)[len(ids) - responses - 1 : -1]
+    expected = prob.square().sum(-1)
+    torch.testing.assert_close(out.batch["sum_pi_squared"][0, :responses], expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     "cut", [{"micro_batch_size_per_gpu": 3}, {"use_dynamic_bsz": True, "max_token_len_per_gpu": 14}]
 )

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PretrainedConfig, PreTrainedModel
 
+from verl.algorithms.logits import calculate_sum_pi_squared_from_logits
 from verl.models.value_head import value_head
 from verl.workers.engine.packing import Packed
 
@@ -33,12 +34,16 @@ class ForwardOptions:
 
     temperature: float = 1.0
     entropy: bool = False
+    sum_pi_squared: bool = False
     small_chunks: bool = False
     recompute: bool = False
 
 
 class PolicyScorer(nn.Module):
-    """A causal language model that answers with the log-prob (and entropy) of each target: `{name: [N]}` in fp32."""
+    """A causal language model that answers with the log-prob of each target: `{name: [N]}` in fp32.
+
+    Beside it, where asked for, the `entropy` of the distribution and `sum_pi_squared`, its collision probability.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -51,8 +56,12 @@ class PolicyScorer(nn.Module):
 
         def score(hidden_CH: torch.Tensor, target_C: torch.Tensor) -> tuple[torch.Tensor, ...]:
             logits_CV = adjust(head(hidden_CH).float()) / options.temperature
-            log_prob_C = -F.cross_entropy(logits_CV, target_C, reduction="none")
-            return (log_prob_C, _entropy(logits_CV)) if options.entropy else (log_prob_C,)
+            found = [-F.cross_entropy(logits_CV, target_C, reduction="none")]
+            if options.entropy:
+                found.append(_entropy(logits_CV))
+            if options.sum_pi_squared:
+                found.append(calculate_sum_pi_squared_from_logits(logits_CV))
+            return tuple(found)
 
         chunk = _chunk_tokens(self.model.config.get_text_config().vocab_size, options)
         recompute = torch.is_grad_enabled() and (options.recompute or hidden_NH.shape[0] > chunk)
@@ -60,7 +69,8 @@ class PolicyScorer(nn.Module):
             checkpoint(score, hidden, target, use_reentrant=False) if recompute else score(hidden, target)
             for hidden, target in zip(hidden_NH.split(chunk), packed.target_N.split(chunk), strict=True)
         ]
-        names = ("log_probs", "entropy") if options.entropy else ("log_probs",)
+        wanted = {"log_probs": True, "entropy": options.entropy, "sum_pi_squared": options.sum_pi_squared}
+        names = [name for name, asked_for in wanted.items() if asked_for]
         return {name: torch.cat(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
 
 

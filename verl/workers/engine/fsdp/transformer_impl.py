@@ -222,7 +222,8 @@ class FSDPEngine(BaseEngine):
     @torch.no_grad()
     def infer_batch(self, data: DataProto, outputs: frozenset[str]) -> DataProto:
         """`[B, T]` tensors named by `outputs`, in the order of the rows, on the host."""
-        data = replace(data, meta_info={**data.meta_info, "calculate_entropy": "entropy" in outputs})
+        facts = {f"calculate_{name}": name in outputs for name in ("entropy", "sum_pi_squared")}
+        data = replace(data, meta_info=data.meta_info | facts)
         parts = self.forward_backward_batch(data, None, forward_only=True)
         order = torch.cat([rows for rows, _ in parts]).argsort()
         missing = outputs - set(parts[0][1])
@@ -269,6 +270,7 @@ class FSDPEngine(BaseEngine):
         options = ForwardOptions(
             temperature=temperature,
             entropy=bool(micro.meta_info.get("calculate_entropy", False)),
+            sum_pi_squared=bool(micro.meta_info.get("calculate_sum_pi_squared", False)),
             small_chunks=bool(self.engine_config.get("entropy_from_logits_with_chunking", False)),
             recompute=bool(self.engine_config.get("entropy_checkpointing", False)),
         )
@@ -385,7 +387,7 @@ class FSDPEngine(BaseEngine):
 
 @EngineRegistry.register("language_model", backend=["fsdp", "fsdp2"], device=["cpu", "cuda", "npu"])
 class FSDPEngineWithLMHead(FSDPEngine):
-    """Policy and reference: log-probs and entropy."""
+    """Policy and reference: log-probs, entropy, collision probability."""
 
 
 @EngineRegistry.register("value_model", backend=["fsdp", "fsdp2"], device=["cpu", "cuda", "npu"])
