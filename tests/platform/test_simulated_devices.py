@@ -99,6 +99,34 @@ print(json.dumps([p.current_device(), p.device_count(), torch.cuda.calls(), p.me
     assert env["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] == "0"
 
 
+EXPORTABLE = """
+import json, torch
+from verl.platform import current_platform
+with current_platform().exportable_memory():
+    torch.cuda.synchronize()
+print(json.dumps(torch.cuda.calls()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "calls"),
+    [
+        ({}, ["synchronize"]),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:128"}, ["synchronize"]),
+        (
+            {"PYTORCH_ALLOC_CONF": "max_split_size_mb:128, expandable_segments:True"},
+            ["expandable_segments:False", "synchronize", "expandable_segments:True"],
+        ),
+        (
+            {"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:True"},
+            ["expandable_segments:False", "synchronize", "expandable_segments:True"],
+        ),
+    ],
+)
+def test_memory_to_be_exported_lies_outside_growable_segments(environ: dict[str, str], calls: list[str]) -> None:
+    assert output(EXPORTABLE, **environ) == calls
+
+
 PCI = """
 import json, torch
 from verl.transport.device_ipc import local_ordinal, pci_address

@@ -96,9 +96,9 @@ class Job:
     def pid_of(self, title: str) -> int:
         """The process whose title contains `title` (Ray and vLLM name theirs)."""
         for process in self.processes():
-            if title in " ".join(process.cmdline()) or title in process.name():
+            if title in _title(process):
                 return process.pid
-        titles = [" ".join(process.cmdline())[:60] for process in self.processes()]
+        titles = [_title(process)[:60] for process in self.processes()]
         raise AssertionError(f"no process {title!r} among {titles}")
 
     def kill(self, title: str) -> int:
@@ -130,7 +130,7 @@ class Job:
         end = time.monotonic() + deadline_s
         while True:
             left = {
-                "processes": [f"{process.pid} {' '.join(process.cmdline())[:80]}" for process in self.processes()],
+                "processes": [f"{process.pid} {_title(process)[:80]}" for process in self.processes()],
                 "segments": sorted(name for name in set(os.listdir("/dev/shm")) - self.shm_before if "verl" in name),
                 "directories": [str(path) for path in (self.node_files / f"verl-{os.getuid()}").glob("*")],
             }
@@ -144,6 +144,14 @@ class Job:
             process.kill()
         self.process.wait(timeout=30)
         shutil.rmtree(self.node_files, ignore_errors=True)
+
+
+def _title(process: psutil.Process) -> str:
+    """Its command line and name; of one that has ended a moment ago, that it has."""
+    try:
+        return f"{' '.join(process.cmdline())} {process.name()}"
+    except psutil.NoSuchProcess:
+        return "(has just ended)"
 
 
 def _is_arena(descriptor: Path) -> bool:

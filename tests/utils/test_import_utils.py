@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """User code by path, and the small questions about installed packages."""
 
+import ast
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from verl.errors import ConfigError
+from verl.errors import ConfigError, UnsupportedError
 from verl.utils import import_utils
 
 
@@ -64,11 +67,66 @@ def test_external_libraries_are_imported(given: object, monkeypatch: pytest.Monk
     assert all(name in sys.modules for name in names)
 
 
-@pytest.mark.parametrize(("minver", "expected"), [("0.0.1", True), ("9999", False)])
-def test_the_version_of_a_package_is_compared_as_a_version(minver: str, expected: bool) -> None:
-    assert import_utils.is_version_ge(pkg="numpy", minver=minver) is expected
-    # As text "2.10" would come before "2.9".
+@pytest.mark.parametrize(
+    ("installed", "minver", "expected"),
+    [
+        # As text "0.9" would come after "0.11", and "2.10" before "2.9".
+        ("0.9.0", "0.11.0", False),
+        ("0.11.0", "0.9.0", True),
+        ("0.18.1rc1", "0.18.0", True),
+        ("0.18.0rc1", "0.18.0", False),
+        ("0.19.0.dev3+g12ab", "0.18.0", True),
+        ("2.10.0+rocm7.2", "2.9", True),
+        ("2.10.0+rocm7.2", "2.10.0", True),
+    ],
+)
+def test_the_version_of_a_package_is_compared_as_a_version(  # PK02
+    installed: str, minver: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / f"some_engine-{installed}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: some-engine\nVersion: {installed}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert import_utils.is_version_ge(pkg="some-engine", minver=minver) is expected
     assert import_utils.is_version_ge(pkg="a-package-nobody-has", minver="0") is False
+
+
+def test_nobody_compares_a_version_as_text() -> None:  # PK02
+    package = Path(import_utils.__file__).parents[1]
+    found = [
+        f"{path}:{node.lineno}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and any("__version__" in ast.unparse(side) for side in _bare(node))
+    ]
+    assert found == []
+
+
+def _bare(node: ast.Compare) -> list[ast.expr]:
+    """The sides of a comparison that are names or attributes, not calls such as Version(...)."""
+    ordered = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+    sides = [node.left, *node.comparators] if ordered else []
+    return [side for side in sides if isinstance(side, ast.Name | ast.Attribute)]
+
+
+@pytest.mark.parametrize("module", ["broken_engine", "broken_engine.part"])
+def test_a_package_that_is_broken_says_what_broke_it(  # PK03
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_engine").mkdir()
+    (tmp_path / "broken_engine" / "__init__.py").write_text("raise ImportError('libfoo.so: cannot open')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnsupportedError, match=r"rollout.name=broken needs.*libfoo.so: cannot open.*change rollout"):
+        import_utils.optional_import(module, needed_for="rollout.name=broken")
+
+
+def test_a_broken_vllm_shows_its_own_error_when_its_replica_is_asked_to_start(tmp_path: Path) -> None:  # PK03
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libfoo.so: cannot open')")
+    code = "from verl.workers.rollout.vllm_rollout import vllm_symbols; vllm_symbols.load()"
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(import_utils.__file__).parents[2]}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert "UnsupportedError" in done.stderr and "libfoo.so: cannot open" in done.stderr
 
 
 def test_whether_an_optional_package_is_there_is_answered_without_importing_it(

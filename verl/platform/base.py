@@ -3,7 +3,8 @@
 """`Platform`: what one kind of machine can do. Asking for it loads no torch; using a device does."""
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +14,14 @@ from verl.platform.visible_devices import ordinal
 from verl.utils.import_utils import optional_import
 
 IPC = Literal["cuda", "hip", "acl", "none"]
+ALLOCATOR_ENV = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF")
+
+
+def expandable_segments(environ: Mapping[str, str]) -> bool:
+    """Whether the environment asks torch's allocator for growable segments; the first name that is set decides."""
+    given = next((environ[name] for name in ALLOCATOR_ENV if environ.get(name)), "")
+    settings = dict(entry.partition(":")[::2] for entry in given.replace(" ", "").split(","))
+    return settings.get("expandable_segments", "").lower() == "true"
 
 
 class Platform:
@@ -134,6 +143,18 @@ class Platform:
 
     def set_expandable_segments(self, enable: bool) -> None:
         """Growable allocator segments; memory in them cannot be exported by IPC."""
+
+    @contextmanager
+    def exportable_memory(self) -> Iterator[None]:
+        """Device memory allocated inside can be exported by IPC, also where growable segments are configured."""
+        if not expandable_segments(os.environ):
+            yield
+            return
+        self.set_expandable_segments(False)
+        try:
+            yield
+        finally:
+            self.set_expandable_segments(True)
 
     def device_name(self, index: int = 0) -> str:
         """The product name."""

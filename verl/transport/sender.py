@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from verl.errors import PeerLost, TransportError, VerlError, WaitTimeout
+from verl.platform import current_platform
 from verl.transport import device_ipc
 from verl.transport.arena import Arena, free_bytes
 from verl.transport.checksum import CorruptBytes, Fold, new_checksum
@@ -165,7 +166,8 @@ class BucketedWeightSender:
         assert self.device is not None
         self.capacity = _buffer_bytes(self.bound_bytes, self.bound_bytes, self.bound_bytes)
         try:
-            buffer = torch.empty(2 * self.capacity, dtype=torch.uint8, device=self.device)
+            with current_platform().exportable_memory():
+                buffer = torch.empty(2 * self.capacity, dtype=torch.uint8, device=self.device)
             offset = self.capacity + 5 * ALIGN_BYTES
             pattern = device_ipc.probe_pattern(offset)
             buffer[offset : offset + len(pattern)].copy_(torch.tensor(pattern, dtype=torch.uint8))

@@ -84,3 +84,6 @@ def memory_allocated() -> int:
 
 def memory_reserved() -> int:
     return 12 << 30
+
+
+memory = SimpleNamespace(_set_allocator_settings=lambda text: _CALLS.append(text))
