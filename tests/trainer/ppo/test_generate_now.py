@@ -80,6 +80,15 @@ def test_each_prompt_is_answered_by_a_group_of_its_own() -> None:
     assert "reward_baselines" not in batch.batch
 
 
+def test_a_prompt_has_the_same_uid_in_every_run_and_another_in_every_epoch() -> None:
+    def uids(parts: GenerateNow) -> list[str]:
+        batches = [asyncio.run(parts.next_batch(1, {})) for _ in range(8)]
+        return [uid for batch in batches for uid in batch.non_tensor_batch["uid"][::N]]
+
+    first, again = uids(source(Loops([]))), uids(source(Loops([])))
+    assert first == again and len(set(first)) == 16
+
+
 def test_remax_compares_with_one_greedy_answer_a_prompt() -> None:  # TR04
     loops = Loops([0.2, 0.6])
     batch = asyncio.run(source(loops, "remax").next_batch(1, {}))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stream of (uid, row): put-back groups first, then the loader, epoch after epoch.
 
-A uid is "<epoch>-<row>"; it names the same prompt in every life of the run.
+A uid is "<epoch>-<row>-<place in the epoch>"; it names the same prompt in every life of the run.
 """
 
 import asyncio
@@ -10,25 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import Dataset
-
 from verl.errors import CheckpointError
 from verl.utils.dataset.loader import fingerprint, make_train_loader
-
-ROW_KEY = "__row__"
-
-
-class _WithRow(Dataset):
-    """The data set with each row's own index in it, so that a uid can find its row again."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {**self.dataset[index], ROW_KEY: index}
 
 
 class PromptFeed:
@@ -38,7 +21,7 @@ class PromptFeed:
     """
 
     def __init__(self, dataset: Any, data_config: Any, epochs: int) -> None:
-        self.dataset = _WithRow(dataset)
+        self.dataset = dataset
         self.epochs = epochs
         self.epoch = 0
         self._loader = make_train_loader(self.dataset, data_config, batch_size=1)
@@ -71,8 +54,7 @@ class PromptFeed:
                 self._rows = iter(self._loader)
             batch = next(self._rows, None)
             if batch is not None:
-                row = single_row(batch)
-                return f"{self.epoch}-{row[ROW_KEY]}", row
+                return self._loader.uids[0], single_row(batch)
             self._rows = None
             self.epoch += 1
         return None

@@ -4,7 +4,6 @@
 
 import asyncio
 import math
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -42,7 +41,7 @@ class GenerateNow:
         if rows is None:
             return None
         prompts = DataProto.from_single_dict(rows)
-        prompts.non_tensor_batch["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(prompts))], dtype=object)
+        prompts.non_tensor_batch["uid"] = np.array(self.loader.uids, dtype=object)
         prompts.meta_info |= {"global_steps": self.version, "validate": False}
         batch = await self._generate(prompts)
         await self.after_generation()

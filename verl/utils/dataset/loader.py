@@ -4,6 +4,7 @@
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,11 +46,16 @@ class _Resumable(Sampler[int]):
 
     def __init__(self, sampler: Sampler[int]) -> None:
         self.sampler = sampler
+        # Rows that were asked for and have not come out of the loader yet.
+        self.given: deque[int] = deque()
         self.skip = 0
 
     def __iter__(self) -> Iterator[int]:
         skip, self.skip = self.skip, 0
-        return itertools.islice(iter(self.sampler), skip, None)
+        self.given.clear()
+        for row in itertools.islice(iter(self.sampler), skip, None):
+            self.given.append(row)
+            yield row
 
     def __len__(self) -> int:
         return len(self.sampler) - self.skip
@@ -59,7 +65,9 @@ class RowLoader(DataLoader):
     """Batches of rows that know their position.
 
     One `iter` is the rest of the current epoch; the next is the following epoch. The state counts rows handed
-    out, so what worker processes have read ahead is not lost on resume.
+    out, so what worker processes have read ahead is not lost on resume. `uids` names the prompts of the last batch,
+    "<epoch>-<row>-<place in the epoch>": the same in every life of the run and in every trainer, and different for
+    a row that a sampler gives twice.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class RowLoader(DataLoader):
         self.row_sampler = sampler
         self.epoch = 0
         self.rows_done = 0
+        self.uids: list[str] = []
         self._resumable = _Resumable(sampler)
         super().__init__(dataset, batch_size=batch_size, sampler=self._resumable, drop_last=drop_last, **kwargs)
 
@@ -81,6 +90,8 @@ class RowLoader(DataLoader):
             self.row_sampler.set_epoch(self.epoch)
         self._resumable.skip = self.rows_done
         for batch in super().__iter__():
+            rows = [self._resumable.given.popleft() for _ in range(self.batch_size)]
+            self.uids = [f"{self.epoch}-{int(row)}-{place}" for place, row in enumerate(rows, start=self.rows_done)]
             self.rows_done += self.batch_size
             yield batch
         self.epoch, self.rows_done = self.epoch + 1, 0
