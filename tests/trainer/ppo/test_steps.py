@@ -17,6 +17,7 @@ from verl.trainer.ppo.steps import (
     compute_advantage,
     compute_response_mask,
     for_workers,
+    old_log_prob,
     run_steps,
     score_rewards,
 )
@@ -79,6 +80,24 @@ def test_padding_rows_and_garbage_outside_the_mask_do_not_move_the_kl() -> None:
     batch, metrics = apply_kl_penalty(batch, controller)
     assert controller.seen == (pytest.approx(0.5), 3) and metrics["actor/reward_kl_penalty"] == pytest.approx(0.5)
     assert torch.isfinite(batch.batch["token_level_rewards"]).all()
+
+
+def test_recomputed_log_probs_bring_what_the_token_baselines_read() -> None:
+    half = torch.full((4, 3), 0.5)
+
+    def recompute(batch: DataProto) -> DataProto:
+        return DataProto.from_dict({"old_log_probs": half.log(), "sum_pi_squared": half})
+
+    actor = SimpleNamespace(policy_loss={}, loss_agg_mode="token-mean")
+    config = SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(actor=actor), algorithm=SimpleNamespace(rollout_correction=None)
+    )
+    batch, _ = old_log_prob(batch_of_two_groups(), World(config=config, actor=None, proximal_log_prob=recompute))
+    assert torch.equal(batch.batch["sum_pi_squared"], half)
+    batch.batch["token_level_rewards"] = batch.batch["rm_scores"]
+    advantages = compute_advantage(batch, "optimal_token_baseline", config={}).batch["advantages"]
+    # At the first token both of a group have the energy 1 - 2 * 0.5 + 0.5, so the baseline is the mean return.
+    torch.testing.assert_close(advantages[:, 0], torch.tensor([0.5, -0.5, 0.5, -0.5]))
 
 
 def test_a_batch_of_pf_ppo_is_drawn_anew_by_its_scores() -> None:
