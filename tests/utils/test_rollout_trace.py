@@ -44,6 +44,10 @@ class Loop:
             raise ValueError(prompt)
         return prompt.upper()
 
+    @rollout_trace_op
+    def parse(self, text: str, *, strict: bool = False) -> list[str]:
+        return text.split()
+
 
 async def trajectory(index: int, prompt: str = "hello") -> Output:
     with rollout_trace_attr(sample_index=index, step=4, name="agent"):
@@ -92,3 +96,24 @@ def test_a_backend_must_be_known_and_installed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(__import__("sys").modules, "weave", None)
     with pytest.raises(UnsupportedError, match="weave"):
         RolloutTraceConfig.init("p", "e", "weave")
+
+
+def test_a_plain_method_is_a_span_as_well(tmp_path: Path) -> None:
+    set_up_trace(tmp_path, "w")
+    RolloutTraceConfig.init("p", "e", "jsonl")
+    assert Loop().parse("outside a trajectory") == ["outside", "a", "trajectory"]
+    with rollout_trace_attr(sample_index=3, name="agent"):
+        assert Loop().parse("a b", strict=True) == ["a", "b"]
+    found = {span["name"]: span["args"] for span in read_trace(tmp_path)}
+    assert found["Loop.parse"]["input"] == {"text": "a b", "strict": True}
+    assert found["Loop.parse"]["output"] == ["a", "b"]
+    assert found["Loop.parse"]["parent_id"] == found["agent"]["span_id"]
+
+
+def test_the_setting_of_the_process_can_be_asked_for(tmp_path: Path) -> None:
+    RolloutTraceConfig.init(project_name="p", experiment_name="e", backend="jsonl", max_samples_per_step_per_worker=2)
+    setting = RolloutTraceConfig.get_instance()
+    assert (setting.project_name, setting.experiment_name, setting.backend) == ("p", "e", "jsonl")
+    assert setting.max_samples_per_step_per_worker == 2
+    RolloutTraceConfig.reset()
+    assert RolloutTraceConfig.get_instance().project_name is None

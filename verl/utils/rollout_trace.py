@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""What happened inside one trajectory: calls of decorated coroutines, with inputs and outputs, as nested spans.
+"""What happened inside one trajectory: calls of decorated methods, with inputs and outputs, as nested spans.
 
 Backends: `jsonl` (the process's trace file), `mlflow`, `weave`; none until `RolloutTraceConfig.init`.
 """
@@ -8,7 +8,7 @@ Backends: `jsonl` (the process's trace file), `mlflow`, `weave`; none until `Rol
 import functools
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from verl.utils.import_utils import optional_import
 from verl.utils.json_utils import to_jsonable
 from verl.utils.trace import span
 
-F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TraceBackend(Protocol):
@@ -41,6 +41,8 @@ _current: ContextVar[_Trajectory | None] = ContextVar("verl_trajectory", default
 class RolloutTraceConfig:
     """One setting for the process, made by `init` and read by the decorators."""
 
+    project_name: ClassVar[str | None] = None
+    experiment_name: ClassVar[str | None] = None
     backend: ClassVar[str | None] = None
     client: ClassVar[TraceBackend | None] = None
     token2text: ClassVar[bool] = False
@@ -69,13 +71,20 @@ class RolloutTraceConfig:
                 expected=f"null or one of {', '.join(makers)}",
             )
         cls.client = makers[backend]() if backend is not None else None
+        cls.project_name, cls.experiment_name = project_name, experiment_name
         cls.backend, cls.token2text = backend, token2text
         cls.max_samples_per_step_per_worker = max_samples_per_step_per_worker
 
     @classmethod
     def reset(cls) -> None:
         """Tracing off."""
+        cls.project_name, cls.experiment_name = None, None
         cls.backend, cls.client, cls.token2text, cls.max_samples_per_step_per_worker = None, None, False, None
+
+    @classmethod
+    def get_instance(cls) -> "type[RolloutTraceConfig]":
+        """The setting of this process; it has the attributes of one object."""
+        return cls
 
     @classmethod
     def get_backend(cls) -> str | None:
@@ -116,28 +125,47 @@ def rollout_trace_attr(
 
 
 def rollout_trace_op(func: F) -> F:
-    """Decorator for a coroutine method: each call inside a traced trajectory is a span with its inputs and output."""
+    """Decorator for a method, coroutine or not: a call inside a traced trajectory is a span with inputs and output."""
     signature = inspect.signature(func)
 
     @functools.wraps(func)
     async def inner(self: Any, *args: Any, **kwargs: Any) -> Any:
-        client, parent = RolloutTraceConfig.client, _current.get()
-        if client is None or parent is None:
-            return await func(self, *args, **kwargs)
-        inputs = dict(signature.bind(self, *args, **kwargs).arguments)
-        inputs.pop(next(iter(signature.parameters)), None)
-        child = _Trajectory(parent.trace_id, parent.attributes, uuid.uuid4().hex[:16])
-        record = {"trace_id": child.trace_id, "span_id": child.span_id, "parent_id": parent.span_id, "input": inputs}
-        token = _current.set(child)
-        try:
-            with client.span(func.__qualname__, {**record, **parent.attributes}) as filled:
-                result = await func(self, *args, **kwargs)
+        with _call_span(func, signature, self, args, kwargs) as filled:
+            result = await func(self, *args, **kwargs)
+            if filled is not None:
                 filled["output"] = _with_text(self, result)
-                return result
-        finally:
-            _current.reset(token)
+            return result
 
-    return inner  # type: ignore[return-value]
+    @functools.wraps(func)
+    def plain(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _call_span(func, signature, self, args, kwargs) as filled:
+            result = func(self, *args, **kwargs)
+            if filled is not None:
+                filled["output"] = _with_text(self, result)
+            return result
+
+    return inner if inspect.iscoroutinefunction(func) else plain  # type: ignore[return-value]
+
+
+@contextmanager
+def _call_span(
+    func: Callable[..., Any], signature: inspect.Signature, owner: Any, args: Any, kwargs: Any
+) -> Iterator[dict[str, Any] | None]:
+    """The span of one call below the current trajectory's, to be filled; None where nothing is traced."""
+    client, parent = RolloutTraceConfig.client, _current.get()
+    if client is None or parent is None:
+        yield None
+        return
+    inputs = dict(signature.bind(owner, *args, **kwargs).arguments)
+    inputs.pop(next(iter(signature.parameters)), None)
+    child = _Trajectory(parent.trace_id, parent.attributes, uuid.uuid4().hex[:16])
+    record = {"trace_id": child.trace_id, "span_id": child.span_id, "parent_id": parent.span_id, "input": inputs}
+    token = _current.set(child)
+    try:
+        with client.span(func.__qualname__, {**record, **parent.attributes}) as filled:
+            yield filled
+    finally:
+        _current.reset(token)
 
 
 def _with_text(owner: Any, result: Any) -> Any:
