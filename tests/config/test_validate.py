@@ -213,7 +213,7 @@ def test_the_arithmetic_is_told_in_sentences(minimal: Any) -> None:
     assert "256 prompts × 8 = 2048 trajectories over 8 data-parallel rank(s), 256 each" in text
     assert "⌊256 × 4 × (1 + 0.1)⌋ = 1126 groups" in text
     assert "8 device(s) / (TP 2 × DP 1 × PP 1) = 4 server(s)" in text
-    assert "5000 groups are generated in the whole run: 4 weight versions" in text
+    assert "5000 groups are generated in the whole run: 4 weight versions, and one more at the end" in text
     assert all(line.endswith(".") for line in lines)
 
 

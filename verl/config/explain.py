@@ -53,8 +53,10 @@ def _fully_async(config: RunConfig) -> list[str]:
     ]
     if pool.total_rollout_steps is not None:
         versions = total_train_steps(pool.total_rollout_steps, required, sync)
+        left = pool.total_rollout_steps // required % sync
         lines.append(
-            f"At most {pool.total_rollout_steps} groups are generated in the whole run: {versions} weight versions."
+            f"At most {pool.total_rollout_steps} groups are generated in the whole run: {versions} weight versions"
+            + (f", and one more at the end for the last {left} round(s)." if left else ".")
         )
     return lines
 
