@@ -165,6 +165,8 @@ class RolloutConfig(Node):
     """1: none."""
     seed: int | None = None
     """Seed of the engines; replica r takes seed + r; null: not set."""
+    full_determinism: bool = False
+    """Each trajectory has a seed of its own, from `seed` (else data.seed, else trainer.seed) and its prompt's uid."""
     over_sample_rate: float = 0.0
     """SGLang's; without effect on vLLM."""
     prompt_length: int = 512
