@@ -23,8 +23,10 @@ constraints=$(mktemp)
 awk '$2 != "absent" { print $1 "==" $2 }' <<<"$before" >"$constraints"
 missing=$(mktemp)
 "$python" "$source_dir/tools/missing_requirements.py" >"$missing"
-if [ -s "$missing" ]; then
-    "$python" -m pip install -q -c "$constraints" -r "$missing"
+if [ -s "$missing" ] && ! "$python" -m pip install -q -c "$constraints" -r "$missing"; then
+    printf 'install.sh: these requirements cannot be installed beside\n%s\nas they are:\n' "$before" >&2
+    cat "$missing" >&2
+    exit 1
 fi
 "$python" -m pip install -q --no-deps "$source_dir"
 rm -f "$constraints" "$missing"

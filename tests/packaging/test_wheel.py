@@ -5,6 +5,7 @@
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,18 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 def test_an_installed_wheel_imports_everything_and_composes_from_the_root_directory(tmp_path: Path) -> None:
     result = check(build(tmp_path))
     assert result.returncode == 0, result.stderr
+
+
+def test_an_installation_from_git_has_every_file_of_the_commit(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    result = subprocess.run([*command, f"git+file://{ROOT}@{commit.strip()}"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (wheel,) = tmp_path.glob("verl-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("verl/")}
+    tree = ["git", "ls-tree", "-r", "--name-only", "HEAD", "verl"]
+    committed = subprocess.run(tree, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert {name for name in committed if not name.endswith((".md", ".gitignore"))} - packed == set()
