@@ -147,10 +147,6 @@ class CollectiveCheckpointEngine(CheckpointEngine):
     def _timeout(self) -> datetime.timedelta:
         return datetime.timedelta(seconds=self.deadline_s)
 
-    @property
-    def connected(self) -> bool:
-        return self._groups is not None or self.rank == -1
-
     def finalize(self) -> None:
         groups, self._groups, self._store, self.rank = self._groups, None, None, None
         self._inboxes = [torch.empty(0, dtype=torch.uint8)] * 2

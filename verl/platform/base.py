@@ -168,10 +168,6 @@ class Platform:
         """Dense bf16 operations per second of one device; null and one warning for an unknown product."""
         return peak_flops(device_name or self.device_name())
 
-    def supports_bf16(self) -> bool:
-        """Whether training in bf16 is worth while."""
-        return True
-
     @property
     def attn_implementation(self) -> str:
         """Attention for models that name none."""

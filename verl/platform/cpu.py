@@ -6,7 +6,6 @@ import psutil
 
 from verl.platform.base import Platform
 from verl.platform.facts import MachineFacts
-from verl.utils.import_utils import optional_import
 
 
 class CPUPlatform(Platform):
@@ -51,10 +50,6 @@ class CPUPlatform(Platform):
 
     def device_name(self, index: int = 0) -> str:
         return "CPU"
-
-    def supports_bf16(self) -> bool:
-        capability = optional_import("torch", needed_for="bf16 on CPU").cpu.get_capabilities()
-        return bool(capability.get("avx512_bf16") or capability.get("amx_bf16") or capability.get("bf16"))
 
     def random_state(self) -> None:
         """The host's state is saved for every platform; there is no other."""

@@ -42,9 +42,6 @@ class CUDAPlatform(Platform):
     def device_capability(self, index: int = 0) -> tuple[int | None, int | None]:
         return self.device_module.get_device_capability(index) if self.is_available() else (None, None)
 
-    def supports_bf16(self) -> bool:
-        return self.device_module.is_bf16_supported()
-
     @property
     def attn_implementation(self) -> str:
         return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "sdpa"

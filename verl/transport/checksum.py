@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checksums of tensors: xxh3 for host memory, a position-weighted integer sum computed on the device elsewhere."""
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -106,11 +105,3 @@ class Fold:
     @property
     def content(self) -> int:
         return self._content.intdigest()
-
-
-def digest_of(checksums: Iterable[int]) -> int:
-    """The content digest of tensors with these checksums, in order."""
-    state = xxhash.xxh3_64()
-    for checksum in checksums:
-        state.update(checksum.to_bytes(8, "little"))
-    return state.intdigest()

@@ -85,7 +85,7 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def infer_batch(self, data: DataProto, outputs: frozenset[str]) -> DataProto:
-        """`outputs` (of `log_probs`, `entropy`, `sum_pi_squared`, `values`) as `[B, T]` tensors in the order of the rows."""
+        """`outputs` (of log_probs, entropy, sum_pi_squared, values) as `[B, T]` tensors in the order of the rows."""
 
     @abstractmethod
     def get_per_tensor_param(self, **kwargs: Any) -> tuple[Iterator[tuple[str, torch.Tensor]], dict[str, Any] | None]:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replicas of a job, the balancer between them, and clients for both."""
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,15 +94,6 @@ class LLMServerManager:
     @property
     def server_addresses(self) -> list[str]:
         return [replica.server_address for replica in self.replicas]
-
-    async def watch(self, every_s: float = 15.0) -> None:
-        """Ask every replica for its health, again and again; ends with the error of the first that has none.
-
-        Run it beside the work that depends on the servers: it notices a server that dies while it has no request.
-        """
-        while True:
-            await self.on_all("health")
-            await asyncio.sleep(every_s)
 
     async def on_all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call one method of every replica at once."""

@@ -19,7 +19,6 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils.import_utils import load_class_from_fqn
 from verl.waits import bounded
 from verl.workers.rollout.schemas import RolloutMode, TokenOutput
-from verl.workers.rollout.utils import gather_or_cancel
 
 __all__ = [
     "CONTROL_METHOD_CONCURRENCY",
@@ -204,12 +203,6 @@ class RolloutReplica(ABC):
     async def call(self, method: str, *args: Any, deadline_s: float = CONTROL_DEADLINE_S, **kwargs: Any) -> Any:
         """Call the first server; a dead one raises PeerLost, a silent one WaitTimeout, both with its name."""
         return await self._call(self.server_handle, method, args, kwargs, deadline_s)
-
-    async def call_all(self, method: str, *args: Any, deadline_s: float = CONTROL_DEADLINE_S, **kwargs: Any) -> list:
-        """Call the servers of all nodes at once."""
-        return await gather_or_cancel(
-            *(self._call(server, method, args, kwargs, deadline_s) for server in self.servers)
-        )
 
     async def _call(self, server: ActorHandle, method: str, args: tuple, kwargs: dict, deadline_s: float) -> Any:
         try:
