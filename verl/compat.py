@@ -48,6 +48,7 @@ _TRANSFER_BACKEND = (
 )
 _TORCH_PROFILER = "torch.profiler stands behind verl.utils.profiler.DistProfiler (tool=torch)"
 _OWN_TOOL = "This tool is not shipped: subclass verl.tools.base_tool.BaseTool, as verl.tools.gsm8k_tool does"
+_OWN_SCORER = "This scorer is not shipped: give yours as reward.custom_reward_function"
 _VLLM_PATCH = (
     "vLLM is not patched here: the supported version loads these weights itself (verl.workers.rollout.vllm_rollout)"
 )
@@ -58,6 +59,7 @@ ROADS: dict[str, str] = {
     "verl.utils.debug.metrics": "verl.algorithms.log_prob_diff",
     "verl.utils.flops_counter": "verl.workers.engine.flops",
     "verl.utils.hdfs_io": "verl.utils.fs",
+    "verl.utils.logger.aggregate_logger": "verl.utils.logger",
     "verl.utils.profiler.empty_annotations": "verl.utils.profiler.annotations",
     "verl.utils.profiler.mstx_profile": "verl.utils.profiler",
     "verl.utils.profiler.nvtx_profile": "verl.utils.profiler",
@@ -105,6 +107,9 @@ ROADS: dict[str, str] = {
     "verl.utils.profiler.profile.mark_annotate": "verl.utils.profiler.annotations.mark_annotate",
     "verl.utils.profiler.profile.mark_end_range": "verl.utils.profiler.annotations.mark_end_range",
     "verl.utils.profiler.profile.mark_start_range": "verl.utils.profiler.annotations.mark_start_range",
+    "verl.utils.vllm.utils.is_version_ge": "verl.utils.import_utils.is_version_ge",
+    "verl.workers.engine.fsdp.utils.create_device_mesh": "verl.workers.engine.fsdp.build.create_device_mesh",
+    "verl.workers.engine.fsdp.utils.get_sharding_strategy": "verl.utils.fsdp_utils.get_sharding_strategy",
     "verl.utils.vllm.is_version_ge": "verl.utils.import_utils.is_version_ge",
     "verl.workers.engine_workers.TrainingWorkerConfig": "verl.workers.config.TrainingWorkerConfig",
     "verl.workers.fsdp_workers.create_device_mesh": "verl.workers.engine.fsdp.build.create_device_mesh",
@@ -127,6 +132,18 @@ ROADS: dict[str, str] = {
     "verl.workers.rollout.vllm_rollout.vLLMRollout": (
         "vLLM runs in a server of its own: use verl.workers.rollout.vllm_rollout.ServerAdapter"
     ),
+    "verl.experimental.fully_async_policy.agent_loop": (
+        "Agent loops are the same in every trainer: use verl.experimental.agent_loop.AgentLoopManager"
+    ),
+    "verl.trainer.ppo.padding_utils": "Only the engine packs and pads: see verl.workers.engine.packing",
+    "verl.utils.rendezvous": "Ranks meet by verl.utils.distributed.initialize_global_process_group",
+    "verl.utils.tensordict_utils": "One class carries batches: use verl.DataProto, and functions of verl.protocol",
+    "verl.utils.transformers_compat": "Nothing is bridged here: call transformers in the installed version",
+    "verl.workers.engine.utils": "Micro-batches are the engine's own: see verl.workers.engine.micro_batches",
+    "verl.workers.rollout.tokenizer": "Tokenizers are those of transformers: use verl.utils.hf_tokenizer",
+    "verl.workers.sharding_manager.base": (
+        "There is one sharding manager: verl.workers.sharding_manager.fsdp_ulysses.FSDPUlyssesShardingManager"
+    ),
     "verl.workers.rollout.naive": _OTHER_ROLLOUT,
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorkerBase": (
         "There is one class of agent workers: use verl.experimental.agent_loop.AgentLoopWorker"
@@ -135,6 +152,7 @@ ROADS: dict[str, str] = {
     "verl.experimental.agent_loop.diffusion_agent_loop": _DIFFUSION,
     "verl.experimental.reward_loop.reward_manager.visual": _DIFFUSION,
     "verl.experimental.reward_loop.reward_model": _REWARD_MODEL,
+    "verl.experimental.agent_loop.prometheus_utils": "Prometheus is not set up from here: let it scrape the servers",
     "verl.experimental.reward_loop.router": _REWARD_MODEL,
     "verl.experimental.teacher_loop": _DISTILLATION,
     "verl.checkpoint_engine.hccl_checkpoint_engine": "The transfer over HCCL is verl.checkpoint_engine.collective",
@@ -176,7 +194,9 @@ ROADS: dict[str, str] = {
     "verl.experimental.dynamic_dataset": (
         "Data sets that grow during training are left out: subclass verl.utils.dataset.RLHFDataset (data.custom_cls)"
     ),
+    "verl.utils.debug.trajectory_tracker": "Trajectories are written where trainer.rollout_data_dir says",
     "verl.utils.distributed.set_numa_affinity": "Processes are not pinned here: start the job under numactl",
+    "verl.utils.experimental": "Fused kernels are left out: leave model.use_fused_kernels=false",
     "verl.utils.fp8_utils": _QUANTIZED,
     "verl.utils.kernel": "Fused kernels are left out: leave model.use_fused_kernels=false",
     "verl.utils.megatron": _MEGATRON,
@@ -203,6 +223,8 @@ ROADS: dict[str, str] = {
     "verl.utils.trtllm": _OTHER_ROLLOUT,
     "verl.utils.vllm.npu_vllm_patch": _VLLM_PATCH,
     "verl.utils.vllm.patch": _VLLM_PATCH,
+    "verl.utils.vllm.utils.TensorLoRARequest": _VLLM_PATCH,
+    "verl.utils.vllm.utils.VLLMHijack": _VLLM_PATCH,
     "verl.utils.vllm.vllm_fp8_utils": _VLLM_PATCH,
     "verl.utils.vllm_omni": _DIFFUSION,
     "verl.workers.config.distillation": _DISTILLATION,
@@ -216,10 +238,15 @@ ROADS: dict[str, str] = {
     "verl.workers.rollout.sglang_rollout": _OTHER_ROLLOUT,
     "verl.workers.rollout.trtllm_rollout": _OTHER_ROLLOUT,
     "verl.workers.rollout.vllm_rollout.vllm_omni_async_server": _DIFFUSION,
+    "verl.utils.vllm.TensorLoRARequest": _VLLM_PATCH,
+    "verl.utils.vllm.VLLMHijack": _VLLM_PATCH,
     # Left out: examples that upstream ships inside the package
     "verl.interactions.weather_interaction": (
         "This interaction is not shipped: subclass verl.interactions.base.BaseInteraction"
     ),
+    "verl.experimental.fully_async_policy.unittest": "Tests lie outside the package, in tests/",
+    "verl.utils.reward_score.jpeg_compressibility": _OWN_SCORER,
+    "verl.utils.reward_score.rlla": _OWN_SCORER,
     "verl.tools.geo3k_tool": _OWN_TOOL,
     "verl.tools.image_zoom_in_tool": _OWN_TOOL,
     "verl.tools.mcp_search_tool": "This tool is not shipped: use verl.tools.mcp_base_tool.MCPBaseTool with your server",
