@@ -21,6 +21,8 @@ before=$(versions)
 # torch and vllm are held where they are; a requirement that would move them fails instead.
 constraints=$(mktemp)
 awk '$2 != "absent" { print $1 "==" $2 }' <<<"$before" >"$constraints"
+# What is added has the version of the lock, so that two builds of an image are the same image.
+"$python" "$source_dir/tools/missing_requirements.py" --pins "$source_dir/requirements/cpu.lock" >>"$constraints"
 missing=$(mktemp)
 "$python" "$source_dir/tools/missing_requirements.py" >"$missing"
 if [ -s "$missing" ] && ! "$python" -m pip install -q -c "$constraints" -r "$missing"; then

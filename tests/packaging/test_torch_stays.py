@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 IMAGE = {"torch": "2.11.0+rocm7.2", "vllm": "0.31.0+rocm720"}
 # What the image's installation runs: a build back end, and the reader of requirements.
 WITH_CODE = ("setuptools", "packaging")
-TEMPTING = {"torch": "2.13.0", "vllm": "0.32.0"}
+TEMPTING = {"torch": "2.13.0", "vllm": "0.32.0", "xxhash": "99.0"}
 
 
 def write_wheel(directory: Path, name: str, version: str, text: str) -> None:
@@ -95,7 +95,12 @@ def copy_project(copy: Path) -> Path:
     """What an installation of this project needs, without most of its code."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, copy)
-    for name in ("verl/__init__.py", "tools/missing_requirements.py", "docker/scripts/install.sh"):
+    for name in (
+        "verl/__init__.py",
+        "tools/missing_requirements.py",
+        "docker/scripts/install.sh",
+        "requirements/cpu.lock",
+    ):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
     return copy
@@ -147,6 +152,8 @@ def test_the_images_installation_adds_what_is_missing_and_fails_where_torch_woul
     listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
     installed = {item["name"].lower(): item["version"] for item in json.loads(listed.stdout)}
     assert {"verl", "ray", "transformers"} <= installed.keys() and IMAGE.items() <= installed.items()
+    lock = (ROOT / "requirements" / "cpu.lock").read_text().splitlines()
+    assert f"xxhash=={installed['xxhash']}" in lock, "what is added is pinned, and the index has a newer one"
 
     text = (project / "pyproject.toml").read_text()
     (project / "pyproject.toml").write_text(text.replace('    "ray>=', '    "torch>=2.12",\n    "ray>='))
