@@ -32,18 +32,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: EvalRunConfig, composed: Any) -> int:
-    metrics = asyncio.run(evaluate(config))
+    metrics = asyncio.run(evaluate(config, read_answers(config.data)))
     sys.stdout.write(json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     return 0 if any(name.startswith("test_score/") for name in metrics) else 1
 
 
-async def evaluate(config: Any) -> dict[str, float]:
+async def evaluate(config: Any, rows: Sequence[tuple[str, list[str], Any]]) -> dict[str, float]:
     """`test_score/<data source>`, and `num_errors/<data source>` where answers could not be scored.
 
     The reward function is called as in training, in processes that a deadline kills; an answer that cannot be scored is
     left out of its mean, a prompt without any scored answer out of its data source.
     """
-    rows = _rows(config.data)
     pool = score_pool_of(config)
     slots = asyncio.Semaphore(IN_FLIGHT)
     try:
@@ -61,7 +60,7 @@ async def evaluate(config: Any) -> dict[str, float]:
     }
 
 
-def _rows(data: Any) -> list[tuple[str, list[str], Any]]:
+def read_answers(data: Any) -> list[tuple[str, list[str], Any]]:
     """(data source, answers, ground truth) of each row."""
     files = resolve_data_files(data.path, where="data.path")
     table = read_rows(files)
