@@ -206,3 +206,30 @@ def test_whoever_only_reads_a_log_is_not_a_process_of_the_cluster(tmp_path: Path
         writer.kill()
         reader.wait(10)
         writer.wait(10)
+
+
+# As vLLM's engine: the worker's child writes elsewhere, and has a semaphore.
+HOLDER = """
+import subprocess, sys
+child = "import multiprocessing as m; l = m.get_context('spawn').Lock(); print(l._semlock.name, flush=True); input()"
+subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL).wait()
+"""
+
+
+def test_named_semaphores_go_with_the_processes_that_had_them(tmp_path: Path) -> None:  # TR10
+    (tmp_path / "cluster").mkdir()
+    with (tmp_path / "cluster" / "worker.err").open("a") as log:
+        # A session of its own, killed whole as Ray kills a worker: Python's own clean-up dies with it.
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+    name = Path("/dev/shm") / f"sem.{holder.stdout.readline().strip().removeprefix('/')}"
+    try:
+        assert name.exists() and reaper.semaphores(tmp_path / "cluster") == {str(name)}
+        named = reaper.semaphores(tmp_path / "cluster")
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait(10)
+    assert name.exists()
+    reaper.clean_up(tmp_path / "cluster", None, named)
+    assert not name.exists() and not (tmp_path / "cluster").exists()

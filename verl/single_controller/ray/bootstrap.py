@@ -51,11 +51,13 @@ class RayJob:
 
     def shutdown(self) -> None:
         """End what `init_ray` started: the cluster if it is ours, else the connection; a second call does nothing."""
+        # Before the processes go, and with them what they had open.
+        named = reaper.semaphores(self._temp_dir) if self._watcher is not None else set()
         if self._connected_here and ray.is_initialized():
             ray.shutdown()
         self._connected_here = False
         if self._watcher is not None:
-            reaper.clean_up(self._temp_dir, self.log_dir)
+            reaper.clean_up(self._temp_dir, self.log_dir, named)
             reaper.dismiss(self._watcher)
             self._watcher = None
 

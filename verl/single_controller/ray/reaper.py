@@ -16,11 +16,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 GRACE_S = 5.0
 _POLL_S = 0.25
+_SHM = "/dev/shm"
 
 
 def start(temp_dir: Path, log_dir: Path | None, run_dir: Path) -> "subprocess.Popen[bytes]":
@@ -40,8 +41,12 @@ def dismiss(watcher: "subprocess.Popen[bytes]") -> None:
     watcher.stdin.close()
 
 
-def clean_up(temp_dir: Path, log_dir: Path | None) -> None:
-    """Wait `GRACE_S` for the cluster's processes to end by themselves, kill the rest, keep the logs, remove the dir."""
+def clean_up(temp_dir: Path, log_dir: Path | None, named: Iterable[str] = ()) -> None:
+    """Wait `GRACE_S` for the cluster's processes to end by themselves, kill the rest, keep the logs, remove the dir.
+
+    `named`: semaphores of processes that may have ended already; those of the others are found here.
+    """
+    named = {*named, *semaphores(temp_dir)}
     end_s = time.monotonic() + GRACE_S
     while (left := list(holders(temp_dir))) and time.monotonic() < end_s:
         time.sleep(_POLL_S)
@@ -49,8 +54,43 @@ def clean_up(temp_dir: Path, log_dir: Path | None) -> None:
         _kill(pid)
     while any(holders(temp_dir)) and time.monotonic() < end_s + GRACE_S:
         time.sleep(_POLL_S)
+    for path in named:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
     _keep_logs(temp_dir, log_dir)
     shutil.rmtree(temp_dir, ignore_errors=True)
+
+
+def semaphores(directory: Path) -> set[str]:
+    """Paths of the named semaphores that the cluster of `directory` and the processes it started have open.
+
+    Python unlinks them when their last process ends in order; Ray kills a worker's children, the one that would do
+    it included.
+    """
+    inodes: set[int] = set()
+    for pid in _with_descendants(holders(directory)):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:
+            # By inode: glibc maps the file under a name of its own before it gives it the right one.
+            inodes.update(int(line.split()[4]) for line in maps if f"{_SHM}/sem." in line)
+    if not inodes:
+        return set()
+    return {entry.path for entry in os.scandir(_SHM) if entry.name.startswith("sem.") and entry.inode() in inodes}
+
+
+def _with_descendants(pids: Iterable[int]) -> set[int]:
+    """An engine writes to a file of the run and none of the cluster, but a worker of the cluster started it."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stat:
+                # pid (name) state parent …; a name may hold anything, closing brackets too.
+                children.setdefault(int(stat.read().rpartition(")")[2].split()[1]), []).append(int(name))
+    found, left = set(), list(pids)
+    while left:
+        pid = left.pop()
+        found.add(pid)
+        left += children.get(pid, [])
+    return found
 
 
 def holders(directory: Path) -> Iterator[int]:
