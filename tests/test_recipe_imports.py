@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from verl.compat import ROADS, is_sentence
 from verl.errors import UnsupportedImport
+from verl.utils import omega_conf_to_dataclass
 
 LIST = Path(__file__).parent / "data" / "recipe_imports.tsv"
 
@@ -55,6 +57,7 @@ _ROLE = {"validate"} | arguments("engine ppo_infer_max_token_len_per_gpu ppo_inf
 _ACTOR = _ROLE | arguments("global_batch_info model_config")
 
 # Names that work but for these parts: fields of configurations that upstream's own code sets, or other backends read.
+# A section of YAML may hold them all the same.
 IN_PART: dict[str, set[str]] = {
     "verl.workers.config.ActorConfig": _ACTOR,
     "verl.workers.config.CriticConfig": _ROLE,
@@ -161,6 +164,15 @@ def test_a_name_that_is_left_out_says_what_to_use(use: Use) -> None:
 @pytest.mark.parametrize("use", [use for use in USES if not is_refused(use) and str(use) not in OTHERWISE], ids=str)
 def test_a_name_takes_upstreams_arguments(use: Use) -> None:
     assert parts_that_misfit(use) == IN_PART.get(str(use), set())
+
+
+@pytest.mark.parametrize("use", [use for use in USES if str(use) in IN_PART], ids=str)
+def test_a_section_keeps_the_fields_that_the_constructor_lacks(use: Use) -> None:
+    lacking = {fault.partition(" ")[0] for fault in IN_PART[str(use)] if fault.endswith("is not an argument")}
+    section = OmegaConf.create(dict.fromkeys(lacking, "mine"))
+    built = omega_conf_to_dataclass(section, dataclass_type=load(use))
+    assert {name: built.get(name) for name in lacking} == dict.fromkeys(lacking, "mine")
+    assert all(getattr(built, name) == "mine" for name in lacking)
 
 
 @pytest.mark.parametrize("use", [use for use in USES if str(use) in OTHERWISE], ids=str)
