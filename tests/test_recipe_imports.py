@@ -76,7 +76,6 @@ IN_PART: dict[str, set[str]] = {
 # Names that are there but are built in another way; they do not count as working.
 OTHERWISE = {
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker",
-    "verl.experimental.agent_loop.agent_loop.AsyncLLMServerManager",
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMHttpServer",
 }
 
@@ -185,7 +184,7 @@ def test_nine_tenths_of_the_uses_work() -> None:
     for use in USES:
         fails = is_refused(use) or str(use) in OTHERWISE
         counted["not" if fails else "in part" if str(use) in IN_PART else "whole"] += use.uses
-    assert counted == {"whole": 839, "in part": 18, "not": 92}
+    assert counted == {"whole": 841, "in part": 18, "not": 90}
     assert (counted["whole"] + counted["in part"]) / sum(counted.values()) >= 0.90
 
 

@@ -74,6 +74,18 @@ def test_an_interrupted_answer_goes_on_under_the_new_version(replica: Any, make_
     np.testing.assert_allclose(output.log_probs, expected.numpy(), atol=2e-5)
 
 
+def test_the_client_answers_under_its_old_name_and_arguments(replica: Any, balancer: Any, make_client: Any) -> None:
+    from verl.experimental.agent_loop import AsyncLLMServerManager
+
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"prompt_length": 16, "response_length": 8}}})
+    servers = [(replica.server_id, replica.server_handle)]
+    client = AsyncLLMServerManager(config=config, servers=servers, load_balancer_handle=balancer)
+    params = {"temperature": 0.0, "max_tokens": 4}
+    old = asyncio.run(client.generate(request_id="t", prompt_ids=PROMPT, sampling_params=params))
+    new = asyncio.run(make_client().generate("t", prompt_ids=PROMPT, sampling_params=params))
+    assert old.token_ids == new.token_ids
+
+
 def test_without_partial_rollout_the_answer_comes_back_aborted(replica: Any, make_client: Any) -> None:
     async def scenario() -> Any:
         client = make_client(partial_rollout=False)

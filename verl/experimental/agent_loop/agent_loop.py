@@ -32,7 +32,6 @@ _HOMES = {
     "AsyncLLMServerManager": "verl.workers.rollout.llm_client",
     "GlobalRequestLoadBalancer": "verl.workers.rollout.load_balancer",
 }
-_NOW_CALLED = {"AsyncLLMServerManager": "LLMServerClient"}
 
 AGENT_LOOPS: Registry[type["AgentLoopBase"]] = Registry(
     "agent loop", key="actor_rollout_ref.rollout.agent.default_agent_loop or the column agent_name"
@@ -42,7 +41,7 @@ AGENT_LOOPS: Registry[type["AgentLoopBase"]] = Registry(
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'verl.experimental.agent_loop.agent_loop' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), _NOW_CALLED.get(name, name))
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def register(agent_name: str) -> Callable[[type["AgentLoopBase"]], type["AgentLoopBase"]]:

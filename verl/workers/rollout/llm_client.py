@@ -182,3 +182,12 @@ class LLMServerClient:
             )
         else:
             self._balancer.remove_server(server_id)
+
+
+class AsyncLLMServerManager(LLMServerClient):
+    """`LLMServerClient` under its old name: `config` is the whole configuration, `servers` pairs of id and handle."""
+
+    def __init__(
+        self, config: Any, servers: Sequence[tuple[str, ActorHandle]], load_balancer_handle: Any, **options: Any
+    ) -> None:
+        super().__init__(config.actor_rollout_ref.rollout, dict(servers), load_balancer_handle, **options)
