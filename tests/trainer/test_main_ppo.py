@@ -79,8 +79,15 @@ import ray
 from omegaconf import open_dict
 from verl.trainer.main_ppo import TaskRunner, run_ppo
 
-class RecipeRunner(TaskRunner):
+class Base(TaskRunner):
     def run(self, config):
+        me = ray.get_runtime_context().current_actor
+        phase = ray.get(me.status.remote(), timeout=60)["phase"]
+        open(config.trainer.default_local_dir + "/base", "w").write(phase)
+
+class RecipeRunner(Base):
+    def run(self, config):
+        super().run(config)
         worker, _ = self.add_actor_rollout_worker(config)
         with open_dict(config):
             config.mine = worker.__name__
@@ -101,3 +108,4 @@ def test_a_recipe_with_a_runner_of_its_own_gets_its_own_configuration(tiny_model
     done = subprocess.run([sys.executable, tmp_path / "recipe.py", *own], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "ran").read_text() == "ActorRolloutRefWorker 7"
+    assert (tmp_path / "base").read_text() == "starting", "it answers while it runs"

@@ -78,6 +78,8 @@ def _drive(config: Any, task_runner_class: Any) -> int:
             raise error.cause if isinstance(error.cause, VerlError) else error from None
         except ray.exceptions.ActorDiedError as error:
             raise PeerLost(f"the task runner process died ({error})", remedy="logs/ of the run has more") from None
+    # A recipe's own runner may have nothing to say.
+    outcome = outcome if isinstance(outcome, dict) else {"reason": "end of the recipe"}
     logger.info("the run ended: %s, policy version %s", outcome.get("reason"), outcome.get("version"))
     return 128 + signals[0] if signals else 0
 

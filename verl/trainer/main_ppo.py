@@ -5,11 +5,7 @@
 python -m verl.trainer.main_ppo key=value …
 """
 
-import asyncio
-import functools
-import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -32,10 +28,11 @@ WORKER_GROUP = "verl.single_controller.ray.group.RayWorkerGroup"
 LOAD_TOKENIZER = "verl.utils.tokenizer.load_tokenizer_and_processor"
 
 POOL = "global_pool"
+RUNNER_THREADS = 8
 
 
 class TaskRunner:
-    """Builds the trainer in an actor of its own and runs it.
+    """Builds the trainer in an actor of its own, with threads, and runs it.
 
     A recipe sets `trainer_class`, overrides one of the `add_…` methods, which fill `role_worker_mapping` (role to
     worker class) and `mapping` (role to pool), or writes a `run` of its own.
@@ -43,24 +40,14 @@ class TaskRunner:
 
     trainer_class = TRAINER
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        run = vars(cls).get("run")
-        if run is not None and not inspect.iscoroutinefunction(run):
-            cls.run = _in_thread(run)
-
     def __init__(self) -> None:
         set_up_logging("runner")
         self.trainer: Any = None
         self.role_worker_mapping: dict[Role, Any] = {}
         self.mapping: dict[Role, str] = {}
 
-    async def run(self, config: Any) -> dict[str, Any]:
+    def run(self, config: Any) -> dict[str, Any]:
         """The whole run; returns how it ended."""
-        metrics = await asyncio.to_thread(self._run, config)
-        return {"reason": "end of training", "version": self.trainer.global_steps, "metrics": metrics}
-
-    def _run(self, config: Any) -> dict[str, Any]:
         tokenizer, processor = load_class_from_fqn(LOAD_TOKENIZER)(config.actor_rollout_ref.model)
         actor_rollout_cls, worker_group_cls = self.add_actor_rollout_worker(config)
         self.add_critic_worker(config)
@@ -76,7 +63,8 @@ class TaskRunner:
             processor=processor,
         )
         self.trainer.init_workers()
-        return self.trainer.fit()
+        metrics = self.trainer.fit()
+        return {"reason": "end of training", "version": self.trainer.global_steps, "metrics": metrics}
 
     def add_actor_rollout_worker(self, config: Any) -> tuple[type, type]:
         """Enter the policy's worker; returns its class and that of its group."""
@@ -119,33 +107,24 @@ class TaskRunner:
         self.role_worker_mapping[role] = worker
         self.mapping[role] = POOL
 
-    async def request_stop(self) -> None:
+    def request_stop(self) -> None:
         """Finish the step in progress, save, and end."""
         if self.trainer is not None:
             self.trainer.request_stop()
 
-    async def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """One mapping for the progress line."""
         return {"phase": "starting"} if self.trainer is None else self.trainer.status()
 
 
-def _in_thread(run: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A plain `run` beside the event loop of its actor, which goes on answering."""
-
-    @functools.wraps(run)
-    async def beside(self: Any, config: Any) -> dict[str, Any]:
-        result = await asyncio.to_thread(run, self, config)
-        return result if isinstance(result, dict) else {"reason": "end of the recipe", "version": None}
-
-    return beside
-
-
 def run_ppo(config: Any, task_runner_class: Any = None) -> int:
     """Run a configuration on Ray, Hydra's or typed; the runner gets it as it is given here. Returns the exit code."""
-    runner = task_runner_class or ray.remote(num_cpus=0, max_concurrency=16)(TaskRunner)
+    runner = task_runner_class or ray.remote(num_cpus=0)(TaskRunner)
     typed = build_config(config, unknown="keep") if OmegaConf.is_config(config) else config
     # Our own runner reads typed configurations only; a recipe's runner edits the one of its front door.
-    return run_job(typed, runner, config if task_runner_class is not None else typed)
+    own = config if task_runner_class is not None else typed
+    # Threads: `run` occupies one, and the driver goes on asking for the status.
+    return run_job(typed, runner.options(max_concurrency=RUNNER_THREADS), own)
 
 
 def main() -> None:
