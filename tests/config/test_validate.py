@@ -109,6 +109,8 @@ def test_the_token_baselines_say_what_they_need(minimal: Any, estimator: str) ->
 
 def test_resampling_by_score_goes_with_gae_only(minimal: Any) -> None:
     assert "adv_estimator=gae" in refused(minimal, {"algorithm.use_pf_ppo": True})
+    keys = {"algorithm.use_pf_ppo": True, "algorithm.adv_estimator": "gae", "algorithm.pf_ppo.weight_pow": 1.5}
+    assert with_keys(minimal, keys).algorithm.pf_ppo.weight_pow == 1.5
     assert "reweight_method" in refused(minimal, {"algorithm.pf_ppo.reweight_method": "sqrt"})
 
 
