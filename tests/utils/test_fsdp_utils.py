@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.tensor import DTensor, Shard
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from verl.workers.fsdp_workers import create_device_mesh, get_sharding_strategy, get_vl_model_vision_tower
 
 from verl.errors import ConfigError, UnsupportedError
 from verl.utils import fsdp_utils
 from verl.utils.distributed import destroy_global_process_group, initialize_global_process_group
+from verl.workers.fsdp_workers import create_device_mesh, get_sharding_strategy, get_vl_model_vision_tower
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -52,7 +52,7 @@ class CheckpointEngine(ABC):
         """
 
     @abstractmethod
-    def init_process_group(self, **kwargs: Any) -> None:
+    def init_process_group(self, *args: Any, **kwargs: Any) -> None:
         """Connect."""
 
     @abstractmethod

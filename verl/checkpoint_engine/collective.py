@@ -276,9 +276,10 @@ class CollectiveCheckpointEngine(CheckpointEngine):
         message = decode(data.numpy().tobytes(), "trainer rank 0")
         if isinstance(message, Abort):
             raise TransportError(f"trainer rank 0 aborted the transfer: {message.reason}")
-        size = message.nbytes if isinstance(message, Bucket) else 0
-        payload = self._inbox(size, message.sequence) if isinstance(message, Bucket) else data
-        if size:
+        if not isinstance(message, Bucket):
+            return message, data
+        payload = self._inbox(message.nbytes, message.sequence)
+        if message.nbytes:
             await self.broadcast(1, payload, f"bucket {message.sequence}")
         return message, payload
 
@@ -396,7 +397,7 @@ def _check_commit(commit: Commit, assembler: Assembler, buckets: int, version: i
 
 def _gloo(store: dist.Store, rank: int, world_size: int, timeout: datetime.timedelta) -> Any:
     """A gloo group whose sockets listen on this host's own address: its name may resolve to a loopback one."""
-    options = dist.ProcessGroupGloo._Options()
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub lacks it
     interface = os.environ.get("GLOO_SOCKET_IFNAME")
     where = {"interface": interface.split(",")[0]} if interface else {"hostname": _own_address()}
     options._devices = [dist.ProcessGroupGloo.create_device(**where)]

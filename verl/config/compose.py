@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir, initialize_config_module
 from hydra.core.config_search_path import ConfigSearchPath
@@ -179,6 +180,7 @@ def _raise_unknown_key(override: Override, known: Sequence[str]) -> None:
 
 def key_paths(node: DictConfig, prefix: str = "") -> Iterator[str]:
     """Every dotted key path of a configuration, sections included."""
+    key: Any
     for key in node:
         path = f"{prefix}.{key}" if prefix else str(key)
         yield path

@@ -169,7 +169,8 @@ def _settle_output_directory(config: DictConfig) -> None:
     trainer = config.get("trainer")
     if trainer is None or "default_local_dir" not in trainer:
         return
-    raw = OmegaConf.to_container(trainer, resolve=False)["default_local_dir"]
+    plain: Any = OmegaConf.to_container(trainer, resolve=False)
+    raw = plain["default_local_dir"]
     path = Path(str(trainer.default_local_dir)).expanduser()
     if raw == DEFAULT_LOCAL_DIR:
         path = verl_home() / path

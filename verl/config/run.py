@@ -131,7 +131,7 @@ def resolve(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     if any(root in made for root in LEGACY_ROOTS):
         made = migrate_legacy_reward_impl(made)
     try:
-        tree = OmegaConf.to_container(made, resolve=True, throw_on_missing=False)
+        tree: Any = OmegaConf.to_container(made, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
         raise unresolved(error) from error
     tree.pop("hydra", None)

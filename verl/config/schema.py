@@ -51,7 +51,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", report: Repor
         elif not foreign_backend(here):
             extras[key] = _unknown(key, value, here, hints, report)
     try:
-        made = cls(**known)
+        made: Any = cls(**known)
     except (ConfigError, UnsupportedError) as error:
         raise _at(error, path) from error
     return with_extras(made, extras) if isinstance(made, Node) else made
@@ -64,7 +64,7 @@ def convert(hint: Any, value: Any, path: str, report: Report) -> Any:
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(typing.get_args(hint), value, path, report)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         if value is None:
             # A section set to null is the section left alone; where null means "off" the field says so.
             return hint()

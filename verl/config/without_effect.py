@@ -94,7 +94,7 @@ MISSING = object()
 
 def default_of(defaults: Any, path: str) -> Any:
     """The code's default of a key path, or a mark that there is none."""
-    node = defaults
+    node: Any = defaults
     for part in path.split("."):
         if is_dataclass(node) and part in type(node).__dataclass_fields__:
             node = getattr(node, part)

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from verl.errors import UnsupportedError
 
@@ -91,7 +92,7 @@ def torch_build() -> dict[str, str | None]:
     return found
 
 
-def _text_or_none(value: object) -> bool:
+def _text_or_none(value: object) -> TypeGuard[str | None]:
     return value is None or isinstance(value, str)
 
 

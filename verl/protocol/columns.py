@@ -53,12 +53,17 @@ def nest(rows: Sequence[torch.Tensor], ragged_dim: int = 1) -> torch.Tensor:
 def ragged_dim_of(tensor: torch.Tensor) -> int:
     """Dimension of the batch in which a jagged tensor is ragged."""
     # torch has no public accessor for it; nested_tensor_from_jagged takes the same number as `jagged_dim`.
-    return tensor._ragged_idx
+    return tensor._ragged_idx  # type: ignore[attr-defined]  # of NestedTensor
+
+
+def offsets_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Where each row of a jagged tensor starts and the last one ends, [B + 1]."""
+    return tensor.offsets()  # type: ignore[attr-defined]  # of NestedTensor
 
 
 def ragged_lengths(tensor: torch.Tensor) -> torch.Tensor:
     """Length of each row along the ragged dimension, [B]."""
-    return tensor.offsets().diff()
+    return offsets_of(tensor).diff()
 
 
 def num_rows(column: Column) -> int:
@@ -83,8 +88,8 @@ def cut(column: Column, span: slice) -> Column:
     return column[span]
 
 
-def join(columns: Sequence[Column], key: str) -> Column:
-    """The rows of all columns, one after another."""
+def join(columns: Sequence[Any], key: str) -> Column:
+    """The rows of all columns, which are of one kind (`Column`), one after another."""
     first = columns[0]
     if isinstance(first, np.ndarray):
         if all(column.shape[1:] == first.shape[1:] for column in columns):

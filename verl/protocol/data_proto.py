@@ -181,8 +181,9 @@ class DataProto:
         tensor_keys = _checked(batch_keys or (), known, "tensor")
         column_keys = _checked(non_tensor_batch_keys or (), self.non_tensor_batch, "column")
         meta_keys = _checked(meta_info_keys or (), self.meta_info, "meta_info entry")
+        tensors: dict[str, Any] = {key: self.batch.pop(key) for key in tensor_keys}
         return type(self)(
-            _tensor_dict({key: self.batch.pop(key) for key in tensor_keys}, 1) if tensor_keys else None,
+            _tensor_dict(tensors, 1) if tensor_keys else None,
             {key: self.non_tensor_batch.pop(key) for key in column_keys},
             {key: self.meta_info.pop(key) for key in meta_keys},
         )
@@ -263,8 +264,10 @@ class DataProto:
         if mini_batch_size < 1 or len(self) % mini_batch_size:
             raise DataError("the batch must divide into mini-batches", got=f"{len(self)} rows by {mini_batch_size}")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        loader = DataLoader(
-            range(len(self)),
+        # Any sequence does as a data set.
+        rows: Any = range(len(self))
+        loader: DataLoader[Any] = DataLoader(
+            rows,
             batch_size=mini_batch_size,
             collate_fn=self.select_idxs,
             generator=generator,
@@ -320,11 +323,13 @@ class DataProto:
     def check(self) -> None:
         """Compare the columns that have a meaning with the glossary: shape letters and kind of dtype."""
         self.check_consistency()
-        fields.check(dict(self.batch.items()) if self.batch is not None else {}, set(self.non_tensor_batch))
+        tensors: dict[str, Any] = dict(self.batch.items()) if self.batch is not None else {}
+        fields.check(tensors, set(self.non_tensor_batch))
 
     def get_data_info(self) -> str:
         """One line a column: name, shape, dtype, device."""
         lines = [f"rows: {len(self)}"]
+        tensor: Any
         for key, tensor in sorted(self.batch.items()) if self.batch is not None else ():
             shape = f"jagged {num_rows(tensor)}" if tensor.is_nested else tuple(tensor.shape)
             lines.append(f"batch[{key}]: {shape} {tensor.dtype} {tensor.device}")
@@ -335,7 +340,8 @@ class DataProto:
 
     def print_size(self, prefix: str = "") -> None:
         """Log the bytes that the tensors and the columns hold."""
-        tensor_bytes = sum(wire.tensor_bytes(tensor) for tensor in self.batch.values()) if self.batch is not None else 0
+        tensors: list[Any] = list(self.batch.values()) if self.batch is not None else []
+        tensor_bytes = sum(wire.tensor_bytes(tensor) for tensor in tensors)
         column_bytes = sum(column.nbytes for column in self.non_tensor_batch.values())
         logger.info("%s tensors %.3f GB, columns %.3f GB", prefix, tensor_bytes / 2**30, column_bytes / 2**30)
 

@@ -19,9 +19,11 @@ def to_tensordict(
     joined = TensorDict(dict(batch.items()) if batch is not None else {}, batch_size=[rows])
     for key, column in columns.items():
         # Wrapped one by one: tensordict would turn a list of equal-length lists into a tensor.
-        joined.set(key, NonTensorStack(*[NonTensorData(value) for value in column]) if rows else NonTensorData([]))
+        stacked: Any = NonTensorStack(*[NonTensorData(value) for value in column]) if rows else NonTensorData([])
+        joined.set(key, stacked)
     for key, value in meta_info.items():
-        joined.set(key, NonTensorData(value, batch_size=[rows]))
+        fact: Any = NonTensorData(value, batch_size=[rows])
+        joined.set(key, fact)
     return joined
 
 
@@ -30,7 +32,8 @@ def split_tensordict(joined: TensorDict) -> tuple[dict[str, torch.Tensor], dict[
     tensors: dict[str, torch.Tensor] = {}
     columns: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
-    for key in list(joined.keys()):
+    keys: list[Any] = list(joined.keys())
+    for key in keys:
         value = joined.get(key)
         if isinstance(value, torch.Tensor):
             tensors[key] = value

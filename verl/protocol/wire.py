@@ -17,7 +17,7 @@ import torch
 
 from verl.errors import DataError
 from verl.protocol import ragged
-from verl.protocol.columns import ragged_dim_of
+from verl.protocol.columns import offsets_of, ragged_dim_of
 from verl.protocol.td import TensorDict
 
 _MAGIC = b"verl-dataproto-1\n"
@@ -79,7 +79,7 @@ def _dump_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
         if tensor.layout != torch.jagged:
             raise DataError("only jagged nested tensors travel", got=str(tensor.layout), expected="torch.jagged")
         # values() of a slice still spans the whole buffer; offsets say which part is meant.
-        return ("jagged", _dump_tensor(tensor.values()), _dump_tensor(tensor.offsets()), ragged_dim_of(tensor))
+        return ("jagged", _dump_tensor(tensor.values()), _dump_tensor(offsets_of(tensor)), ragged_dim_of(tensor))
     return ("dense", _dtype_name(tensor), tuple(tensor.shape), _as_bytes(tensor))
 
 
@@ -103,7 +103,8 @@ def dump_state(batch: TensorDict | None) -> tuple[Any, ...] | None:
     """
     if batch is None:
         return None
-    tensors = dict(batch.items())
+    # A batch holds tensors; TensorDict could hold more.
+    tensors: dict[str, Any] = dict(batch.items())
     runs = ragged.find_runs(tensors) if batch.batch_dims == 1 else None
     if runs is None:
         return tuple(batch.batch_size), {key: _dump_tensor(tensor) for key, tensor in tensors.items()}, None
@@ -128,9 +129,10 @@ def load_state(state: tuple[Any, ...] | None) -> TensorDict | None:
 def serialize_tensordict(batch: TensorDict) -> tuple[tuple[int, ...], str | None, dict[str, tuple[str, Any]]]:
     """(batch size, device, key → (layout, serialised tensor or tensors))."""
     entries: dict[str, tuple[str, Any]] = {}
+    tensor: Any
     for key, tensor in batch.items():
         if tensor.is_nested:
-            parts = [serialize_single_tensor(tensor.values()), serialize_single_tensor(tensor.offsets())]
+            parts = [serialize_single_tensor(tensor.values()), serialize_single_tensor(offsets_of(tensor))]
             entries[key] = ("jagged", (*parts, ragged_dim_of(tensor)))
         else:
             entries[key] = ("strided", serialize_single_tensor(tensor))

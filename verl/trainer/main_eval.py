@@ -50,7 +50,8 @@ async def evaluate(config: Any, rows: Sequence[tuple[str, list[str], Any]]) -> d
         scored = await asyncio.gather(*(_score_row(pool, slots, *row) for row in rows))
     finally:
         await pool.close()
-    means, errors = defaultdict(list), defaultdict(int)
+    means: dict[str, list[float]] = defaultdict(list)
+    errors: dict[str, int] = defaultdict(int)
     for (source, responses, _), scores in zip(rows, scored, strict=True):
         errors[source] += len(responses) - len(scores)
         if scores:

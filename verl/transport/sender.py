@@ -237,7 +237,8 @@ class BucketedWeightSender:
         await self._pump(f"its answer to bucket {free}", lambda receiver: receiver.acked >= free)
 
     def _clear_bucket(self) -> None:
-        self._used, self._segments = 0, list[Segment]()
+        self._used: int = 0
+        self._segments: list[Segment] = []
 
     async def _commit(self, fold: Fold) -> None:
         await self._send_all(

@@ -21,7 +21,7 @@ def omega_conf_to_dataclass(config: DictConfig | Mapping[str, Any] | None, datac
     """A section as `dataclass_type`, or as the class that its `_target_` names; an empty section gives the defaults."""
     if not config and dataclass_type is not None:
         return dataclass_type()
-    tree = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else dict(config or {})
+    tree: Any = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else dict(config or {})
     target = tree.get("_target_")
     if dataclass_type is None:
         if not target:

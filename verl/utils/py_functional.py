@@ -106,7 +106,7 @@ class DynamicEnumMeta(type):
 class DynamicEnum(metaclass=DynamicEnumMeta):
     """An enum that users may extend; each subclass has its own `_registry` and `_next_value`."""
 
-    _registry: ClassVar[dict[str, "DynamicEnum"]] = {}
+    _registry: ClassVar[dict[str, Any]] = {}
     _next_value: ClassVar[int] = 0
 
     def __init__(self, name: str, value: int) -> None:

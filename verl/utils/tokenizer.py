@@ -28,7 +28,7 @@ def normalize_token_ids(tokenized_output: Any) -> list[int]:
 
     Accepts a list, a mapping with `input_ids`, an array or tensor, each with or without a batch axis of one.
     """
-    ids = tokenized_output
+    ids: Any = tokenized_output
     if hasattr(ids, "keys"):
         ids = ids["input_ids"]
     elif hasattr(ids, "input_ids"):

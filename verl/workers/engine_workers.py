@@ -359,14 +359,6 @@ class ActorRolloutRefWorker(Worker):
         return _run(getattr(self.checkpoint_engine, method)(*args, **kwargs))
 
 
-# Not a method: one coroutine method would make the Ray actor asynchronous, and its other methods run inside a loop.
-async def _update_colocated(adapter: Any, weights: Any, peft_config: Any, global_steps: int | None) -> Any:
-    await adapter.resume(["weights"])
-    stats = await adapter.update_weights(weights, global_steps=global_steps, peft_config=peft_config)
-    await adapter.resume(["kv_cache"])
-    return stats
-
-
 class WeightStream:
     """An iterator over weights that its consumer cannot close, so that the rest can still be drained."""
 

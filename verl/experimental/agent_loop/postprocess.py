@@ -90,7 +90,7 @@ def _pad(rows: Sequence[Trajectory], pad_token_id: int, num_prompt: int, num_res
             scores[b, own[-1] if own.size else length - 1] = row.reward_score
         if row.reward_score is not None or row.reward_error is None:
             response_mask[b, :length] = row.response_mask
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "prompts": input_ids[:, :num_prompt],
         "responses": input_ids[:, num_prompt:],
         "input_ids": input_ids,

@@ -3,6 +3,7 @@
 """What travels from rollouter to trainer, how a batch is made of it, and how the metrics of a version add up."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -164,4 +165,10 @@ class MetricsAggregator:
             return values[-1]
         if rule == "weighted":
             return float(np.average(values, weights=self._weights[name]))
-        return float({"sum": np.sum, "min": np.min, "max": np.max, "mean": np.mean}[rule](values))
+        reductions: dict[str, Callable[[list[float]], Any]] = {
+            "sum": np.sum,
+            "min": np.min,
+            "max": np.max,
+            "mean": np.mean,
+        }
+        return float(reductions[rule](values))

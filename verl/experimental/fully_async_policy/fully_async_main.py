@@ -187,7 +187,7 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-FullyAsyncTaskRunner = ray.remote(num_cpus=0, max_concurrency=64)(FullyAsyncTaskRunnerCore)
+FullyAsyncTaskRunner = ray.remote(num_cpus=0, max_concurrency=64)(FullyAsyncTaskRunnerCore)  # type: ignore[call-overload]  # not in Ray's stub
 
 
 def run(config: Any, raw_config: Any) -> int:

@@ -189,9 +189,9 @@ class FullyAsyncRollouterCore:
             return "cancelled"
         if meta.aborted:
             return "aborted by a weight update"
-        if error := self._no_score(meta):
-            logger.warning("group %s is dropped: %s", uid, error)
-            return f"reward: {error.splitlines()[0]}"
+        if reason := self._no_score(meta):
+            logger.warning("group %s is dropped: %s", uid, reason)
+            return f"reward: {reason.splitlines()[0]}"
         await self._change(lambda: self.ledger.finish(uid))
         self.generated += 1
         sample = RolloutSample(
@@ -340,4 +340,4 @@ class FullyAsyncRollouterCore:
 
 
 # Control actors ask for no CPU; a long validation and many status calls share the loop.
-FullyAsyncRollouter = ray.remote(num_cpus=0, max_concurrency=1000)(FullyAsyncRollouterCore)
+FullyAsyncRollouter = ray.remote(num_cpus=0, max_concurrency=1000)(FullyAsyncRollouterCore)  # type: ignore[call-overload]  # not in Ray's stub

@@ -223,4 +223,4 @@ class FullyAsyncTrainerCore:
 
 
 # Control actors ask for no CPU: on a laptop the ranks need both.
-FullyAsyncTrainer = ray.remote(num_cpus=0, max_concurrency=100)(FullyAsyncTrainerCore)
+FullyAsyncTrainer = ray.remote(num_cpus=0, max_concurrency=100)(FullyAsyncTrainerCore)  # type: ignore[call-overload]  # not in Ray's stub

@@ -180,7 +180,7 @@ def _start_version(sample: Any) -> int:
 
 
 # Control actors ask for no CPU: a laptop has two, and the queue only moves references.
-MessageQueue = ray.remote(num_cpus=0, max_concurrency=64)(MessageQueueCore)
+MessageQueue = ray.remote(num_cpus=0, max_concurrency=64)(MessageQueueCore)  # type: ignore[call-overload]  # not in Ray's stub
 
 
 class MessageQueueClient:

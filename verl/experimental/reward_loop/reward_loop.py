@@ -166,7 +166,7 @@ class RewardLoopManager:
         count = config.reward.get("num_workers", None) or 1
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
         actor_cls = ray.remote(RewardLoopWorker)
-        self._workers = [
+        self._workers: list[Any] = [
             actor_cls.options(
                 num_cpus=0,
                 max_restarts=0,

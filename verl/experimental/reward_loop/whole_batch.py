@@ -92,7 +92,7 @@ class _RowByRow(AbstractRewardManager):
             # Scored already, as the trajectories ended.
             scores_BT = data.batch["rm_scores"]
             keys = data.meta_info.get("reward_extra_keys", [])
-            extras = {key: data.non_tensor_batch[key] for key in keys}
+            extras: dict[str, Any] = {key: data.non_tensor_batch[key] for key in keys}
         else:
             samples = [RewardSample.from_data(data[row : row + 1], self.tokenizer) for row in range(len(data))]
             results = self.score_rows(samples)

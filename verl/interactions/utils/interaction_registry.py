@@ -3,6 +3,7 @@
 """Interactions from the YAML file of `rollout.multi_turn.interaction_config_path`."""
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -26,11 +27,12 @@ def initialize_interactions_from_config(interaction_config_file: str) -> dict[st
             "no such file", where="rollout.multi_turn.interaction_config_path", got=str(interaction_config_file)
         )
     interactions: dict[str, BaseInteraction] = {}
-    for entry in OmegaConf.load(file).get("interaction", None) or []:
+    tree: Any = OmegaConf.load(file)
+    for entry in tree.get("interaction", None) or []:
         cls = get_interaction_class(entry.class_name)
         name = entry.get("name", None) or cls.__name__.removesuffix("Interaction").lower()
         if name in interactions:
             raise ConfigError("two interactions have one name", where=str(file), got=name)
-        config = OmegaConf.to_container(entry.get("config", OmegaConf.create({})), resolve=True)
+        config: Any = OmegaConf.to_container(entry.get("config", OmegaConf.create({})), resolve=True)
         interactions[name] = cls(config | {"name": name})
     return interactions

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from verl.errors import ConfigError, DataError
 from verl.protocol import DataProto, DataProtoFuture, pad_dataproto_to_divisor
@@ -34,12 +34,26 @@ class Dispatch(DynamicEnum):
     _registry = {}
     _next_value = 0
 
+    # Made by `init_predefined_dispatch_mode`; members that users register are not known to a type checker.
+    RANK_ZERO: ClassVar["Dispatch"]
+    ONE_TO_ALL: ClassVar["Dispatch"]
+    ALL_TO_ALL: ClassVar["Dispatch"]
+    DP_COMPUTE: ClassVar["Dispatch"]
+    DP_COMPUTE_PROTO: ClassVar["Dispatch"]
+    DP_COMPUTE_PROTO_WITH_FUNC: ClassVar["Dispatch"]
+    DP_COMPUTE_METRIC: ClassVar["Dispatch"]
+    DIRECT_ROLLOUT_METHOD: ClassVar["Dispatch"]
+
 
 class Execute(DynamicEnum):
     """Which ranks run the method."""
 
     _registry = {}
     _next_value = 0
+
+    # Made by `init_predefined_execute_mode`.
+    ALL: ClassVar["Execute"]
+    RANK_ZERO: ClassVar["Execute"]
 
 
 def init_predefined_dispatch_mode() -> None:
@@ -331,7 +345,7 @@ def register(
                 return method(*args, **kwargs)
 
         setattr(run, MAGIC_ATTR, {"dispatch_mode": dispatch_mode, "execute_mode": execute_mode, "blocking": blocking})
-        return run
+        return cast(F, run)
 
     return decorate
 

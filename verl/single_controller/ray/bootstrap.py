@@ -121,7 +121,7 @@ def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path
     log_dir = None if log_dir is None else _free_name(log_dir.absolute())
     watcher = reaper.start(temp_dir, log_dir, LaunchInfo.from_env().run_dir)
     try:
-        context = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
+        context: Any = ray.init(address="local", runtime_env=environment or None, **{**defaults, **arguments})
     except Exception as error:
         if log_dir is not None:
             log_dir.symlink_to(temp_dir / "session_latest" / "logs")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import ray
-from ray.core.generated.gcs_pb2 import ActorTableData
+from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]  # made by protobuf at import
 from ray.util.placement_group import PlacementGroup
 
 from verl.errors import ConfigError

@@ -48,7 +48,7 @@ async def initialize_mcp_tool(tool_cls: type[BaseTool], tool_config: Any) -> lis
     await ClientManager.initialize(tool_config.mcp.mcp_servers_config_path, tool_config.config.rate_limit)
     selected = list(tool_config.mcp.get("tool_selected_list", None) or [])
     schemas = await ClientManager.fetch_tool_schemas(selected)
-    config = OmegaConf.to_container(tool_config.config, resolve=True)
+    config: Any = OmegaConf.to_container(tool_config.config, resolve=True)
     return [tool_cls(config=config, tool_schema=OpenAIFunctionToolSchema.model_validate(schema)) for schema in schemas]
 
 
@@ -88,7 +88,8 @@ def _entries(tools_config_file: str) -> list[Any]:
     file = Path(tools_config_file).expanduser()
     if not file.is_file():
         raise ConfigError("no such file", where="rollout.multi_turn.tool_config_path", got=str(tools_config_file))
-    entries = OmegaConf.load(file).get("tools", None)
+    tree: Any = OmegaConf.load(file)
+    entries = tree.get("tools", None)
     if not entries:
         raise ConfigError("the file lists no tools", where=str(file), expected="a list under the key `tools`")
     return list(entries)
@@ -107,7 +108,7 @@ def _schema(entry: Any) -> OpenAIFunctionToolSchema:
 
 
 def _native_tool(tool_cls: type[BaseTool], entry: Any) -> BaseTool:
-    config = OmegaConf.to_container(entry.get("config", OmegaConf.create({})), resolve=True)
+    config: Any = OmegaConf.to_container(entry.get("config", OmegaConf.create({})), resolve=True)
     return tool_cls(config=config, tool_schema=_schema(entry) if entry.get("tool_schema", None) is not None else None)
 
 

@@ -52,7 +52,7 @@ def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
     mask_BT = tensors["response_mask"].bool()
     answered_B = info["response_length"] > 0
     scored_B = answered_B & ~unscored_rows(batch)
-    metrics = {}
+    metrics: dict[str, Any] = {}
     for name, key in (("score", "token_level_scores"), ("rewards", "token_level_rewards")):
         total_B = tensors[key].sum(-1)
         metrics |= _spread(f"critic/{name}", total_B[scored_B & torch.isfinite(total_B)])

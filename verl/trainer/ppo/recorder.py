@@ -3,6 +3,7 @@
 """From the numbers of a step to the loggers, the status line and the rollout dump."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,13 @@ def dump_batch(batch: DataProto, directory: str, step: int, tokenizer: Any) -> N
         if key in columns
     }
     extras["versions"] = [sorted({int(v) for v in row.tolist() if v >= 0}) for row in versions_BT]
+    truths: Iterable[dict[str, Any] | None] = columns.get("reward_model", [{}] * len(rows))
     dump_generations(
         directory,
         step,
         inputs=tokenizer.batch_decode(rows.batch["prompts"], skip_special_tokens=True),
         outputs=tokenizer.batch_decode(rows.batch["responses"], skip_special_tokens=True),
-        gts=[(item or {}).get("ground_truth") for item in columns.get("reward_model", [{}] * len(rows))],
+        gts=[(item or {}).get("ground_truth") for item in truths],
         scores=scores_of(rows, "token_level_scores"),
         extras=extras,
     )

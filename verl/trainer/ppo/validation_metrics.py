@@ -6,7 +6,7 @@ best, worst and majority of n are estimated by the bootstrap (Efron 1979): n ans
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def calc_maj_val(data: Sequence[dict[str, Any]], vote_key: str, val_key: str) ->
 
 
 def process_validation_metrics(
-    data_sources: Sequence[str], sample_uids: Sequence[str], infos_dict: dict[str, Sequence[Any]], seed: int = 42
+    data_sources: Sequence[str], sample_uids: Sequence[str], infos_dict: Mapping[str, Sequence[Any]], seed: int = 42
 ) -> Statistics:
     """Statistics of every numeric variable, averaged over prompts; answers belong together by uid, never by text.
 

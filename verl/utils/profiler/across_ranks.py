@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seconds of all ranks: together, apart, and how far the slow ones are from the rest."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ def gather_timing(timing_raw: Mapping[str, float]) -> dict[str, list[float]]:
 def reduce_timing(timing_raw: Mapping[str, float], reduce_op: Any = dist.ReduceOp.AVG) -> dict[str, float]:
     """Each name's mean (or sum, largest, smallest) over the ranks, as `reduce_op` says."""
     # Not all_reduce: gloo has no mean.
-    reductions = {
+    reductions: dict[Any, Callable[[list[float]], float]] = {
         dist.ReduceOp.AVG: lambda values: sum(values) / len(values),
         dist.ReduceOp.SUM: sum,
         dist.ReduceOp.MAX: max,

@@ -7,6 +7,7 @@ B = sequences, S = prompt + response, T = target columns, R = packed rows, L = t
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -34,7 +35,9 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same plan with its tensors on `device`."""
-        moved = {name: tensor.to(device) for name, tensor in vars(self).items() if isinstance(tensor, torch.Tensor)}
+        moved: dict[str, Any] = {
+            name: tensor.to(device) for name, tensor in vars(self).items() if isinstance(tensor, torch.Tensor)
+        }
         return replace(self, **moved)
 
     def unpack(self, value_N: torch.Tensor) -> torch.Tensor:

@@ -65,7 +65,7 @@ def rows_per_batch(model: PreTrainedModel, budget: int, most: int) -> int:
 
 
 @torch.no_grad()
-def answer(model: PreTrainedModel, rows: Sequence[Row], eos_ids: Sequence[int]) -> None:
+def answer(model: Any, rows: Sequence[Row], eos_ids: Sequence[int]) -> None:
     """Fill in `token_ids`, `log_probs` (after temperature, top-k and top-p) and `finish_reason` of rows of one kind."""
     params = rows[0].params
     refuse_unknown(params)

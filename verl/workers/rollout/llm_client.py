@@ -122,11 +122,11 @@ class LLMServerClient:
     ) -> AsyncIterator[tuple[int, TokenOutput]]:
         server = self._servers[server_id]
         if len(batch) == 1:
-            ref = server.generate_many.remote(batch)
+            ref: Any = server.generate_many.remote(batch)
             (output,) = await self._wait(server_id, ref, ref, until_s)
             yield 0, output
             return
-        stream = server.generate_stream.options(num_returns="streaming").remote(batch)
+        stream: Any = server.generate_stream.options(num_returns="streaming").remote(batch)
         while (ref := await self._wait(server_id, anext(stream, None), stream, until_s)) is not None:
             for item in await self._wait(server_id, ref, stream, until_s):
                 yield item
@@ -152,7 +152,7 @@ class LLMServerClient:
     async def _acquire(self, request_id: str, cost: int) -> str:
         if not isinstance(self._balancer, ActorHandle):
             return self._balancer.acquire_server(request_id, cost)
-        ref = self._balancer.acquire_server.remote(request_id, cost)
+        ref: Any = self._balancer.acquire_server.remote(request_id, cost)
         try:
             return await bounded(ref, what="a server", whom="the load balancer", deadline_s=_BALANCER_DEADLINE_S)
         except RayTaskError as error:

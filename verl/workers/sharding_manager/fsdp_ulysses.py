@@ -4,6 +4,7 @@
 
 from types import TracebackType
 
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from verl.protocol import DataProto, all_gather_data_proto
@@ -20,7 +21,7 @@ class FSDPUlyssesShardingManager:
 
     def __init__(self, device_mesh: DeviceMesh | None) -> None:
         self.device_mesh = device_mesh
-        self._before = None
+        self._before: ProcessGroup | None = None
 
     def __enter__(self) -> None:
         if self.device_mesh is not None:

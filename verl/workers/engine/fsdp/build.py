@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
@@ -60,14 +60,17 @@ def shard(root: nn.Module, model: PreTrainedModel, mesh: DeviceMesh, config: Any
             where="fsdp_config.wrap_policy.min_num_params",
             remedy="leave it at 0; FSDP2 groups parameters by transformer block",
         )
-    kwargs = {
+    kwargs: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": mixed_precision(config, mesh.device_type),
         # A group of one frees nothing by resharding, and would only copy its parameters once more.
         "reshard_after_forward": bool(config.get("reshard_after_forward", True)) and mesh.size() > 1,
         "offload_policy": _offload_policy(config, mesh.device_type),
     }
-    units = list(sharded_units(model, (config.get("wrap_policy") or {}).get("transformer_layer_cls_to_wrap")))
+    # `fully_shard` makes FSDPModules of them.
+    units: list[Any] = list(
+        sharded_units(model, (config.get("wrap_policy") or {}).get("transformer_layer_cls_to_wrap"))
+    )
     for unit in units:
         fully_shard(unit, **kwargs)
     fully_shard(root, **kwargs)
@@ -81,7 +84,7 @@ def _offload_policy(config: Any, device_type: str) -> OffloadPolicy:
     return CPUOffloadPolicy(pin_memory=True) if offload else OffloadPolicy()
 
 
-def sharded_units(model: PreTrainedModel, class_names: Iterable[str] | str | None = None) -> Iterable[FSDPModule]:
+def sharded_units(model: Any, class_names: Iterable[str] | str | None = None) -> Iterable[nn.Module]:
     """Modules that become FSDP groups of their own, in forward order."""
     names = {class_names} if isinstance(class_names, str) else set(class_names or model._no_split_modules or ())
     embedding = None if model.config.tie_word_embeddings else model.get_input_embeddings()

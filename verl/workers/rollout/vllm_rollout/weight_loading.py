@@ -63,7 +63,7 @@ def load_into_module(module: nn.Module, weights: Iterable[tuple[str, torch.Tenso
     return received
 
 
-def load_into_vllm(model: nn.Module, vllm_config: Any, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+def load_into_vllm(model: Any, vllm_config: Any, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
     """Load named full tensors in checkpoint form into a running vLLM model; each rank takes its own shard.
 
     vLLM repacks weights after loading, so they are restored layer by layer to the form its loaders know, filled, and
