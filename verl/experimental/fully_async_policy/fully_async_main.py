@@ -65,13 +65,12 @@ class FullyAsyncTaskRunnerCore:
         self.trainer = load_class_from_fqn(TRAINER, "trainer").remote(config)
         plan = await self._ask("rollouter", "prepare")
         logger.info("plan: %s", plan)
+        self.queue = MessageQueueClient(MessageQueue.remote(None, plan.max_queue_size))
         self.phase = "loading models and servers"
         # Side by side; whichever fails first is the news.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._ask("trainer", "init_workers", plan))
             tasks.create_task(self._ask("rollouter", "init_workers"))
-        queue_actor = MessageQueue.remote(None, plan.max_queue_size)
-        self.queue = MessageQueueClient(queue_actor)
         await self._ask("rollouter", "set_message_queue_client", self.queue)
         replicas = await self._ask("rollouter", "get_replicas")
         await self._ask("trainer", "connect", self.rollouter, replicas, self.queue)

@@ -84,20 +84,22 @@ class FullyAsyncRollouterCore:
         """Start servers, reward workers and agent loop workers, the slow ones side by side."""
         self._room = asyncio.Condition()
         set_standalone_worker_cls(CheckpointEngineWorker)
-        reward, self.servers = await asyncio.gather(
-            asyncio.to_thread(RewardLoopManager, self.config),
-            LLMServerManager.create(self.config, device_share=device_share(self.config)),
-        )
+        # The agent workers, which load their libraries for seconds, start beside what they will be connected to.
         self.agent_loops = await AgentLoopManager.create(
             self.config,
-            llm_client=self.servers.client(),
-            reward_loop_worker_handles=reward.reward_loop_worker_handles,
+            servers=LLMServerManager.create(self.config, device_share=device_share(self.config)),
+            reward_loop_worker_handles=self._start_reward_workers(),
             trace_dir=f"{self.config.trainer.default_local_dir}/trace",
         )
+        self.servers = self.agent_loops.servers
         self.ledger = StalenessLedger(
             max_outstanding=self.plan.max_required_samples,
             max_in_flight=self.plan.max_concurrent_samples(len(self.servers.replicas)),
         )
+
+    async def _start_reward_workers(self) -> list[Any]:
+        manager = await asyncio.to_thread(RewardLoopManager, self.config)
+        return manager.reward_loop_worker_handles
 
     async def set_message_queue_client(self, client: MessageQueueClient) -> None:
         self.queue = client
