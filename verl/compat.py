@@ -287,13 +287,19 @@ class _Finder:
             return None
         if road is not None:
             _check(fullname, road)
-            return ModuleSpec(fullname, _MovedModule(road), is_package=True)
+            return _moved(fullname, road)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None:
-            return ModuleSpec(fullname, _MovedModule(None), is_package=True)
+            return _moved(fullname, None)
         if type(spec.loader) is SourceFileLoader:
             spec.loader = _ExistingModule(fullname, spec.loader.path)
         return spec
+
+
+def _moved(fullname: str, road: str | None) -> ModuleSpec:
+    # Not a subclass of importlib.abc.Loader: `import verl` loads no library for this table.
+    loader: Any = _MovedModule(road)
+    return ModuleSpec(fullname, loader, is_package=True)
 
 
 class _ExistingModule(SourceFileLoader):

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union, cast
 
 from verl.config.backend_bound import foreign_backend
 from verl.config.node import Node, with_extras
@@ -40,7 +40,7 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", report: Repor
     """
     report = report or Report()
     cls = _chosen_class(cls, values.get("_target_"), path)
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # a class can be hashed; mypy doubts it of a type[T]
     known, extras = {}, {}
     for key, value in values.items():
         here = f"{path}.{key}" if path else str(key)
@@ -54,7 +54,8 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", report: Repor
         made: Any = cls(**known)
     except (ConfigError, UnsupportedError) as error:
         raise _at(error, path) from error
-    return with_extras(made, extras) if isinstance(made, Node) else made
+    # The same object, of the same class.
+    return cast(T, with_extras(made, extras)) if isinstance(made, Node) else made
 
 
 def convert(hint: Any, value: Any, path: str, report: Report) -> Any:
@@ -153,7 +154,7 @@ def _unless_missing(value: Any, hint: Any, path: str) -> Any:
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {item.name: hints[item.name] for item in fields(cls)}
 
@@ -185,6 +186,7 @@ def _chosen_class(cls: type[T], target: str | None, path: str) -> type[T]:
 
 def _subclasses(cls: type) -> list[type]:
     found: list[type] = []
+    sub: type
     for sub in cls.__subclasses__():
         found += [sub, *_subclasses(sub)]
     return found

@@ -96,7 +96,7 @@ def default_of(defaults: Any, path: str) -> Any:
     """The code's default of a key path, or a mark that there is none."""
     node: Any = defaults
     for part in path.split("."):
-        if is_dataclass(node) and part in type(node).__dataclass_fields__:
+        if is_dataclass(node) and part in node.__dataclass_fields__:
             node = getattr(node, part)
         elif isinstance(node, Mapping) and part in node:
             node = node[part]

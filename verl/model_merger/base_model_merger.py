@@ -118,7 +118,8 @@ class BaseModelMerger(ABC):
         architectures = self.config.architectures or [""]
         is_value = self.options.is_value_model or architectures[0].endswith("ForTokenClassification")
         kind = "value_model" if is_value else "language_model"
-        return build_empty(self.config, kind, self.config.dtype or torch.float32, self.options.trust_remote_code)
+        dtype: Any = self.config.dtype or torch.float32
+        return build_empty(self.config, kind, dtype, self.options.trust_remote_code)
 
     # ---- adapters ---------------------------------------------------------------------------------------------------
 

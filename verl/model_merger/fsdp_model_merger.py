@@ -5,6 +5,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -60,7 +61,8 @@ def merge_tensor(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     if not isinstance(first, DTensor):
         return _one_of_equals(name, parts)
     mesh = first.device_mesh.mesh
-    locals_by_rank = [part._local_tensor for part in parts]
+    shards: list[Any] = list(parts)
+    locals_by_rank = [shard._local_tensor for shard in shards]
     if mesh.numel() != len(parts):
         raise CheckpointError(f"{name} was laid out over {mesh.numel()} ranks", got=f"{len(parts)} files")
     return _merge_along(name, mesh, first.placements, locals_by_rank).to(first.dtype)

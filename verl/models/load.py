@@ -108,7 +108,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _auto_class(config: PretrainedConfig, model_type: str) -> Any:
-    auto = _AUTO_CLASSES[model_type]
+    auto: Any = _AUTO_CLASSES[model_type]
     remote = getattr(config, "auto_map", None) or {}
     if type(config) not in auto._model_mapping and auto.__name__ not in remote:
         raise UnsupportedError(

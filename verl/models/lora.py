@@ -104,7 +104,7 @@ def merged_tensors(
             continue
         full = gather(tensor)
         if name in layers:
-            layer = layers[name]
+            layer: Any = layers[name]
             a_ri, b_or = gather(layer.lora_A[ADAPTER].weight), gather(layer.lora_B[ADAPTER].weight)
             # A separate sum, not in place: on one rank the gathered tensor is the parameter itself.
             delta_oi = layer.scaling[ADAPTER] * (b_or.float() @ a_ri.float())

@@ -64,7 +64,7 @@ def _dtype(name: str) -> torch.dtype:
 
 def serialize_single_tensor(obj: torch.Tensor) -> SerializedTensor:
     """(dtype name, shape, bytes) of a dense tensor; the bytes are a view for a contiguous CPU tensor."""
-    return _dtype_name(obj), tuple(obj.shape), memoryview(_as_bytes(obj))
+    return _dtype_name(obj), tuple(obj.shape), memoryview(_as_bytes(obj))  # type: ignore[arg-type]  # NumPy's stub: a Buffer from Python 3.12 on
 
 
 def deserialize_single_tensor(arr: Any) -> torch.Tensor:

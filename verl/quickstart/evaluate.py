@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
@@ -23,7 +24,7 @@ NUM_DRAWS = 4
 
 @torch.no_grad()
 def accuracy(
-    model: PreTrainedModel,
+    model: Any,
     tokenizer: PreTrainedTokenizerBase,
     pairs: Sequence[tuple[int, int]],
     *,

@@ -79,12 +79,12 @@ class LocalWorkerGroup(WorkerGroup):
         return self._workers
 
     def _submit(self, method_name: str, calls: Sequence[RankCall]) -> list[Future]:
-        futures = []
+        futures: list[Future] = []
         for call in calls:
             target, args = self._target(method_name, call.args)
             method = getattr(self._workers[call.rank], target)
             args, kwargs = _travelled(args), _travelled(call.kwargs)
-            future = self._threads[call.rank].submit(_run, self._call_env, method, args, kwargs)
+            future: Any = self._threads[call.rank].submit(_run, self._call_env, method, args, kwargs)
             # Who computes it, for the sentence of a wait that ran out.
             future.peer = Peer(self.role, call.rank, os.getpid(), "this process")
             futures.append(future)
@@ -142,7 +142,7 @@ def _travelled(value: Any) -> Any:
     return tuple(map(_travelled, value)) if isinstance(value, tuple) else value
 
 
-def _values(handles: Sequence[Future], done: Any, silent: Any, what: str, deadline_s: float) -> list[Any]:
+def _values(handles: Sequence[Any], done: Any, silent: Any, what: str, deadline_s: float) -> list[Any]:
     for handle in handles:
         error = handle.exception() if handle in done else None
         if error is not None:
@@ -153,6 +153,6 @@ def _values(handles: Sequence[Future], done: Any, silent: Any, what: str, deadli
     return [handle.result() for handle in handles]
 
 
-def _names(handles: Sequence[Future]) -> str:
+def _names(handles: Sequence[Any]) -> str:
     names = [str(handle.peer) for handle in itertools.islice(handles, 4)]
     return ", ".join(names) + (f" and {len(handles) - 4} more" if len(handles) > 4 else "")

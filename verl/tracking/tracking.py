@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`Tracking`: one call a step, every backend asked for, and always a metrics file in the run's directory."""
 
+import functools
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.errors import ConfigError
-from verl.tracking.base import BACKENDS, Guarded, RunInfo
+from verl.tracking.base import BACKENDS, Backend, Guarded, RunInfo
 from verl.tracking.files import METRICS_FILE, JsonLines, file_is_asked_elsewhere
 from verl.utils.json_utils import to_jsonable
 
@@ -22,6 +23,10 @@ ALIASES = {"tracking": "wandb", "jsonl": "file"}
 
 # The backends open in this process, so that a generations logger finds them by name.
 _open_backends: "weakref.WeakSet[Guarded]" = weakref.WeakSet()
+
+
+def _start(name: str, run: RunInfo) -> Backend:
+    return BACKENDS.get(name)(run)
 
 
 class Tracking:
@@ -46,7 +51,7 @@ class Tracking:
         plain = _plain_config(config)
         run = RunInfo(project_name, experiment_name, _local_dir(plain), plain, resume_step)
         self._backends = {
-            name: Guarded(name, lambda name=name: BACKENDS.get(name)(run)) for name in _wanted(default_backend, run)
+            name: Guarded(name, functools.partial(_start, name, run)) for name in _wanted(default_backend, run)
         }
         if run.local_dir is not None:
             path = run.local_dir / METRICS_FILE

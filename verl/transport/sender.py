@@ -94,7 +94,8 @@ class BucketedWeightSender:
         self._strays: list[str] = []
         self._arena: Arena | None = None
         self._device_buffer: torch.Tensor | None = None
-        self._clear_bucket()
+        self._used = 0
+        self._segments: list[Segment] = []
         self._sequence = 0
 
     async def async_send_weights(self, weights: Weights) -> TransferStats:
@@ -237,8 +238,8 @@ class BucketedWeightSender:
         await self._pump(f"its answer to bucket {free}", lambda receiver: receiver.acked >= free)
 
     def _clear_bucket(self) -> None:
-        self._used: int = 0
-        self._segments: list[Segment] = []
+        self._used = 0
+        self._segments = []
 
     async def _commit(self, fold: Fold) -> None:
         await self._send_all(

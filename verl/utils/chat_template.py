@@ -3,13 +3,39 @@
 """Chat templates: one rendering of a prompt, counted by the data filter and sent by the rollout alike."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from verl.errors import ConfigError, DataError
 from verl.utils.plain import to_plain
 from verl.utils.tokenizer import normalize_token_ids
 
 TRUNCATIONS = ("error", "left", "right", "middle")
+
+
+@overload
+def apply_chat_template(
+    processor: Any,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tokenize: Literal[True] = True,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    return_dict: Literal[False] = False,
+    **kwargs: Any,
+) -> list[int]: ...
+
+
+@overload
+def apply_chat_template(
+    processor: Any,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tokenize: bool = True,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    return_dict: bool = False,
+    **kwargs: Any,
+) -> Any: ...
 
 
 def apply_chat_template(
@@ -21,7 +47,7 @@ def apply_chat_template(
     tools: Sequence[Mapping[str, Any]] | None = None,
     return_dict: bool = False,
     **kwargs: Any,
-) -> list[int] | str | Any:
+) -> Any:
     """Render messages with the template of a tokenizer or processor.
 
     Returns a flat list of ids (tokenize), the text (not tokenize), or the mapping of the tokenizer (return_dict).

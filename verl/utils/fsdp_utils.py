@@ -91,7 +91,7 @@ def _without_parameter_memory() -> Iterator[None]:
             empty = nn.Parameter(param.to("meta"), requires_grad=param.requires_grad)
             module._parameters[name] = empty
 
-    nn.Module.register_parameter = register_without_memory  # type: ignore[method-assign]
+    nn.Module.register_parameter = register_without_memory  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -121,9 +121,10 @@ def get_fsdp_wrap_policy(module: nn.Module, config: Any = None, is_lora: bool = 
 
 
 def _trainable_leaf(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
-    leaf = not list(module.children()) and getattr(module, "weight", None) is not None
+    weight: Any = getattr(module, "weight", None)
+    leaf = not list(module.children()) and weight is not None
     # While the tree is walked, every module may have such a leaf below it.
-    return recurse or (leaf and module.weight.requires_grad)
+    return recurse or (leaf and weight.requires_grad)
 
 
 def _classes_named(module: nn.Module, names: Iterable[str] | str) -> set[type[nn.Module]]:
@@ -254,7 +255,7 @@ def load_fsdp_optimizer(optimizer: torch.optim.Optimizer, device_id: int | str |
 
 @torch.no_grad()
 def fsdp2_clip_grad_norm_(
-    parameters: Iterable[nn.Parameter] | nn.Parameter,
+    parameters: Iterable[torch.Tensor] | torch.Tensor,
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -291,7 +292,8 @@ def collect_lora_params(
     if base_sync_done:
         named = get_peft_model_state_dict(module)
     else:
-        state = module.base_model.model.state_dict()
+        inner: Any = module.base_model.model
+        state = inner.state_dict()
         named = {name.replace(".base_layer", ""): value for name, value in state.items() if "lora_" not in name}
     return OrderedDict((name, _full(value).detach().cpu()) for name, value in named.items())
 

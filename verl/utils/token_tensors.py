@@ -133,8 +133,8 @@ def split_dict_tensor_into_batches(tensors: Any, batch_size: int) -> list[Any]:
 
 def expand_as_nested(tensor: Tensor, nested_tensor: Tensor) -> Tensor:
     """One value for each row [B], repeated over the tokens of a jagged tensor [B, j]."""
-    lengths = nested_tensor.offsets().diff()
-    return torch.nested.nested_tensor_from_jagged(tensor.repeat_interleave(lengths), nested_tensor.offsets())
+    offsets = nested_tensor.offsets()  # type: ignore[attr-defined]  # of NestedTensor
+    return torch.nested.nested_tensor_from_jagged(tensor.repeat_interleave(offsets.diff()), offsets)
 
 
 def prepare_decoder_attention_mask(

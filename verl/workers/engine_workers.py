@@ -125,7 +125,7 @@ class EngineRole:
 def _on_policy(
     loss_fn: LossFunction, model_output: dict[str, torch.Tensor], micro: DataProto, **counts: Any
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    current = {**dict(micro.batch.items()), "old_log_probs": model_output["log_probs"].detach()}
+    current: dict[str, Any] = {**dict(micro.batch.items()), "old_log_probs": model_output["log_probs"].detach()}
     return loss_fn(model_output, DataProto.from_dict(current, micro.non_tensor_batch, micro.meta_info), **counts)
 
 

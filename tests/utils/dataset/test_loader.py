@@ -136,6 +136,11 @@ class Backwards(AbstractCurriculumSampler):
     def update(self, batch):
         self.updates.append(batch)
 class NoSampler: pass
+class Endless(AbstractCurriculumSampler):
+    def __init__(self, data_source, data_config): pass
+    def __iter__(self):
+        return iter(int, 1)
+    def update(self, batch): pass
 """
 
 
@@ -156,3 +161,6 @@ def test_a_custom_sampler_reads_in_this_process_only(tmp_path: Any) -> None:
         loader(8, sampler=section, dataloader_num_workers=2)
     with pytest.raises(ConfigError, match="not a sampler"):
         make_sampler(OmegaConf.create({"sampler": section | {"class_name": "NoSampler"}}), Rows(2))
+    # Every count of steps, and every resumption, would ask for its length and fail there.
+    with pytest.raises(ConfigError, match="__len__"):
+        make_sampler(OmegaConf.create({"sampler": section | {"class_name": "Endless"}}), Rows(2))

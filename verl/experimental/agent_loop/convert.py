@@ -54,7 +54,7 @@ def to_trajectory(
 
 def _check(output: AgentLoopOutput, uid: str, prompt_length: int) -> None:
     count = len(output.response_ids)
-    arrays = {"response_mask": output.response_mask, "response_logprobs": output.response_logprobs}
+    arrays: dict[str, Any] = {"response_mask": output.response_mask, "response_logprobs": output.response_logprobs}
     for name, array in arrays.items():
         if array is not None and len(array) != count:
             raise DataError(

@@ -160,7 +160,7 @@ class AgentLoopWorker:
         return params
 
     def _new_loop(self, name: str, client: GroupClient) -> AgentLoopBase:
-        parts = {
+        parts: dict[str, Any] = {
             "trainer_config": DictConfigWrap(self.config),
             "server_manager": client,
             "tokenizer": self.tokenizer,

@@ -12,7 +12,7 @@ __all__ = ["AbstractCurriculumSampler", "AbstractSampler"]
 
 
 class AbstractSampler(Sampler[int]):
-    """A choice of row indices that knows the data configuration."""
+    """A choice of row indices that knows the data configuration; it needs `__iter__` and `__len__`."""
 
     @abstractmethod
     def __init__(self, data_source: Sized, data_config: Any) -> None: ...

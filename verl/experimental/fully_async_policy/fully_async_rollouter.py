@@ -234,7 +234,12 @@ class FullyAsyncRollouterCore:
 
     async def note_dropped(self, uids: list[str], reason: str) -> None:
         """Groups that the trainer holds but will not train."""
-        await self._change(lambda: [self.ledger.drop(uid, reason) for uid in uids])
+
+        def drop() -> None:
+            for uid in uids:
+                self.ledger.drop(uid, reason)
+
+        await self._change(drop)
 
     async def regenerate(self, uids: list[str], reason: str) -> None:
         """Generate groups again whose trajectories were lost on their way to the trainer."""

@@ -106,8 +106,9 @@ class RewardLoopWorker:
             # As the function answered: a bare number, or its dict.
             return extras if "score" in extras else score
 
-        compute_score.spec = pool.spec
-        return compute_score
+        scorer: Any = compute_score
+        scorer.spec = pool.spec
+        return scorer
 
     async def _score(self, sample: RewardSample) -> dict[str, Any]:
         try:

@@ -33,6 +33,8 @@ class RayWorkerGroup(WorkerGroup):
     that are there already. `ray_wait_register_center_timeout` bounds the start, `deadline_s` each call.
     """
 
+    resource_pool: RayResourcePool | None
+
     def __init__(
         self,
         resource_pool: RayResourcePool | None = None,

@@ -83,7 +83,7 @@ def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
     batch.meta_info[OLD_LOG_PROBS_WEIGHTS] = result.meta_info.get(OLD_LOG_PROBS_WEIGHTS)
     metrics = reduce_metrics(result.meta_info.pop("metrics", {}))
     if "entropys" in result.batch:
-        entropy_BT = result.batch.pop("entropys")
+        entropy_BT: Any = result.batch.pop("entropys")
         metrics["actor/entropy"] = agg_loss(entropy_BT, batch.batch["response_mask"], actor.loss_agg_mode).item()
     for key in ("old_log_probs", "sum_pi_squared"):
         if key in result.batch:

@@ -5,21 +5,29 @@
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, Protocol
 
 import torch
 import xxhash
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
 from verl.errors import ConfigError
 from verl.experimental.dataset.sampler import AbstractSampler
-from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.dataset.rl_dataset import SizedDataset, collate_fn
 from verl.utils.import_utils import load_extern_object
 
 __all__ = ["EpochSampler", "RowLoader", "make_sampler", "make_train_loader", "make_val_loader"]
 
 logger = logging.getLogger(__name__)
+
+
+class SizedSampler(Protocol):
+    """What is asked of a sampler: an order of rows, and how many rows that is."""
+
+    def __iter__(self) -> Iterator[int]: ...
+
+    def __len__(self) -> int: ...
 
 
 class EpochSampler(Sampler[int]):
@@ -44,7 +52,7 @@ class EpochSampler(Sampler[int]):
 class _Resumable(Sampler[int]):
     """Any sampler, with its first `skip` indices of one pass left out."""
 
-    def __init__(self, sampler: Sampler[int]) -> None:
+    def __init__(self, sampler: SizedSampler) -> None:
         self.sampler = sampler
         # Rows that were asked for and have not come out of the loader yet.
         self.given: deque[int] = deque()
@@ -70,9 +78,10 @@ class RowLoader(DataLoader):
     a row that a sampler gives twice.
     """
 
-    def __init__(
-        self, dataset: Dataset, batch_size: int, sampler: Sampler[int], drop_last: bool, **kwargs: Any
-    ) -> None:
+    # torch's Dataset promises no length.
+    dataset: Any
+
+    def __init__(self, dataset: Any, batch_size: int, sampler: SizedSampler, drop_last: bool, **kwargs: Any) -> None:
         self.row_sampler = sampler
         self.epoch = 0
         self.rows_done = 0
@@ -85,7 +94,7 @@ class RowLoader(DataLoader):
         rows, size = len(self.row_sampler), self.batch_size
         return rows // size if self.drop_last else -(-rows // size)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch says its private class, and needs any iterator
         if hasattr(self.row_sampler, "set_epoch"):
             self.row_sampler.set_epoch(self.epoch)
         self._resumable.skip = self.rows_done
@@ -149,13 +158,20 @@ def _digest(row: Any) -> str:
     return xxhash.xxh3_64_hexdigest(repr(row).encode())
 
 
-def make_sampler(data_config: Any, dataset: Any) -> Sampler[int]:
+def make_sampler(data_config: Any, dataset: Any) -> SizedSampler:
     """`data.sampler` if set, else shuffled by `data.seed` (`data.shuffle`), else in the order of the files."""
     custom = data_config.get("sampler", None) or {}
     if custom.get("class_path", None):
         cls = load_extern_object(custom["class_path"], custom["class_name"])
         if not (isinstance(cls, type) and issubclass(cls, AbstractSampler)):
             raise ConfigError("not a sampler", where="data.sampler", got=cls, expected="a subclass of AbstractSampler")
+        if not issubclass(cls, Sized):
+            raise ConfigError(
+                "the sampler does not say how many rows an epoch has",
+                where="data.sampler",
+                got=cls,
+                expected="a __len__: the number of steps and the place to resume at depend on it",
+            )
         if data_config.get("dataloader_num_workers", 0):
             # Rows read ahead by worker processes would have been chosen before `update` saw the batch.
             raise ConfigError(
@@ -164,18 +180,19 @@ def make_sampler(data_config: Any, dataset: Any) -> Sampler[int]:
                 got=data_config.get("dataloader_num_workers", 0),
                 expected=0,
             )
-        return cls(data_source=dataset, data_config=data_config)
+        made: Any = cls(data_source=dataset, data_config=data_config)
+        return made
     if data_config.get("shuffle", True):
         return EpochSampler(dataset, seed=data_config.get("seed", None) or 0)
     return SequentialSampler(dataset)
 
 
 def make_train_loader(
-    dataset: Dataset,
+    dataset: SizedDataset,
     data_config: Any,
     *,
     batch_size: int | None = None,
-    sampler: Sampler[int] | None = None,
+    sampler: SizedSampler | None = None,
     collate: Callable[..., Any] | None = None,
 ) -> RowLoader:
     """Training batches; the last incomplete one is dropped.
@@ -204,13 +221,16 @@ def make_train_loader(
     )
 
 
-def make_val_loader(dataset: Dataset, data_config: Any, *, collate: Callable[..., Any] | None = None) -> DataLoader:
+def make_val_loader(
+    dataset: SizedDataset, data_config: Any, *, collate: Callable[..., Any] | None = None
+) -> DataLoader[Any]:
     """Validation batches of `data.val_batch_size` rows (null: the whole set at once); nothing is dropped."""
     batch_size = data_config.get("val_batch_size", None)
     batch_size = len(dataset) if batch_size is None else batch_size
     _check_batch_size(batch_size, "data.val_batch_size")
+    rows: Any = dataset
     return DataLoader(
-        dataset,
+        rows,
         batch_size=batch_size,
         shuffle=bool(data_config.get("validation_shuffle", False)),
         num_workers=data_config.get("dataloader_num_workers", 0) or 0,

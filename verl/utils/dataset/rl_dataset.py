@@ -8,7 +8,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -246,6 +246,14 @@ def _with_media(message: dict[str, Any], media: dict[str, list[dict[str, Any]]])
     return message | {"content": parts}
 
 
+class SizedDataset(Protocol):
+    """What is asked of a data set: its rows by number, and how many there are."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+    def __len__(self) -> int: ...
+
+
 def get_dataset_class(data_config: Any) -> type[Dataset]:
     """The class of `data.custom_cls` if that is set, else `RLHFDataset`."""
     if (data_config.get("datagen", None) or {}).get("path", None):
@@ -275,9 +283,10 @@ def create_rl_dataset(
     processor: Any | None,
     is_train: bool = True,
     max_samples: int = -1,
-) -> Dataset:
+) -> SizedDataset:
     """The data set of a run, of the configured class."""
-    cls = get_dataset_class(data_config)
+    # Its constructor is a convention (docs: custom data sets), not a part of torch's Dataset.
+    cls: Any = get_dataset_class(data_config)
     return cls(
         data_files=data_paths, tokenizer=tokenizer, processor=processor, config=data_config, max_samples=max_samples
     )

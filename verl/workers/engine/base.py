@@ -40,6 +40,9 @@ class LossFunction(Protocol):
 class BaseEngine(ABC):
     """One rank of a model that is trained or only evaluated; all ranks make the same calls in the same order."""
 
+    weights_id: int | None = None
+    """Names the current weights; None where the engine does not tell one state of them from another."""
+
     @abstractmethod
     def initialize(self) -> None:
         """Build model, optimizer and schedule; joins the process group if this process is in none."""
@@ -114,6 +117,18 @@ class BaseEngine(ABC):
         self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False
     ) -> None: ...
 
+    def save_model_to_cpu(self, n: int) -> None:
+        """Keep a host copy of the weights under `n`."""
+        raise _no_copies(self)
+
+    def restore_model_from_cpu(self, n: int) -> None:
+        """Put the copy `n` back."""
+        raise _no_copies(self)
+
+    def clear_cpu_model(self, n: int) -> None:
+        """Forget the copy `n`."""
+        raise _no_copies(self)
+
     @abstractmethod
     def is_mp_src_rank_with_outputs(self) -> bool:
         """Whether this rank's outputs count; False on all but one rank of a sequence-parallel group."""
@@ -121,6 +136,14 @@ class BaseEngine(ABC):
     @abstractmethod
     def disable_adapter(self) -> AbstractContextManager[Any]:
         """The base model without its LoRA adapter, while the block runs."""
+
+
+def _no_copies(engine: BaseEngine) -> UnsupportedError:
+    return UnsupportedError(
+        "this training engine keeps no host copies of its weights",
+        got=type(engine).__name__,
+        remedy="use strategy=fsdp, or implement save_model_to_cpu, restore_model_from_cpu and clear_cpu_model",
+    )
 
 
 class EngineRegistry:

@@ -49,11 +49,11 @@ class HFServer(RolloutServer):
         self._module_weights = ModuleWeights(self._model, self.replica_rank)
         self._loop = asyncio.create_task(self._serve(), name="hf batches")
 
-    def _load(self) -> PreTrainedModel:
+    def _load(self) -> Any:
         path, trust = str(self.model_config.get("path")), bool(self.model_config.get("trust_remote_code"))
         dtype = getattr(torch, str(self.config.get("dtype") or "float32"))
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
-        model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, trust_remote_code=trust)
+        model: Any = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, trust_remote_code=trust)
         return model.to(current_platform().device_type).eval()
 
     async def _stop_engine(self) -> None:

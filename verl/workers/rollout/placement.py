@@ -66,8 +66,8 @@ class OneNodeReplica(RolloutReplica):
         if not self.workers:
             return [where_am_i(None, "")]
         resource = current_platform().ray_resource if self.rollout_worker_use_gpu() else ""
-        asks = [worker.__ray_call__.remote(where_am_i, resource) for worker in self.workers]
-        places = await gather_or_cancel(
+        asks: list[Any] = [worker.__ray_call__.remote(where_am_i, resource) for worker in self.workers]
+        places: list[WorkerPlace] = await gather_or_cancel(
             *(
                 bounded(
                     ask,
@@ -94,7 +94,7 @@ class OneNodeReplica(RolloutReplica):
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=places[0].node_id, soft=False),
             "runtime_env": {"env_vars": self.server_environment()},
         }
-        return (
+        server: Any = (
             ray.remote(self.server_class)
             .options(**options)
             .remote(
@@ -109,6 +109,7 @@ class OneNodeReplica(RolloutReplica):
                 log_file=f"{self.log_dir}/{name}.log" if self.log_dir else None,
             )
         )
+        return server
 
     def server_environment(self) -> dict[str, str]:
         """Environment of the server actor; the engine's processes inherit it, and what the user exported wins."""

@@ -91,7 +91,7 @@ class RolloutServer(ABC):
 
     @abstractmethod
     async def _answer(
-        self, request_id: str, prompt_ids: list[int], params: dict[str, Any], budget: int, **media: Any
+        self, request_id: str, prompt_ids: list[int], params: dict[str, Any], budget: int, *args: Any, **media: Any
     ) -> TokenOutput:
         """At most `budget` tokens after the prompt."""
 

@@ -320,7 +320,7 @@ class FSDPEngine(BaseEngine):
 
     def lr_scheduler_step(self) -> float:
         """Advance the schedule, also after a skipped step, so that its length stays that of the run."""
-        learning_rate = self.lr_scheduler.get_last_lr()[0]
+        learning_rate: Any = self.lr_scheduler.get_last_lr()[0]
         self.lr_scheduler.step()
         return learning_rate
 

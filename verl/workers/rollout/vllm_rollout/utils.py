@@ -98,6 +98,9 @@ class vLLMColocateWorkerExtension:
     No name here may exist on vLLM's own worker.
     """
 
+    # vLLM's worker has it.
+    get_model: Callable[[], Any]
+
     def __new__(cls, *args: Any, **kwargs: Any) -> "vLLMColocateWorkerExtension":
         set_death_signal()
         return super().__new__(cls)
