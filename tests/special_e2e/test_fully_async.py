@@ -182,18 +182,23 @@ def test_after_kill_9_of_the_driver_nothing_is_left(launch: Callable[..., Job]) 
 
 # What the two trainers' small configurations do not share, and seeds that repeat.
 SAME = [
+    "trainer.seed=3",
     "actor_rollout_ref.rollout.full_determinism=True",
     "actor_rollout_ref.actor.optim.betas=[0.9,0.99]",
     "actor_rollout_ref.actor.optim.weight_decay=0",
     "actor_rollout_ref.actor.optim.lr_warmup_steps=0",
     "actor_rollout_ref.actor.clip_ratio_high=0.28",
+    "actor_rollout_ref.rollout.calculate_log_probs=True",
     "algorithm.rollout_correction.bypass_mode=True",
 ]
 
 
 @pytest.mark.long
-def test_without_staleness_the_asynchronous_trainer_is_the_synchronous_one(launch: Callable[..., Job]) -> None:
-    whole = launch("async_training.staleness_threshold=0", "rollout.total_rollout_steps=40", *SAME)
+def test_without_staleness_the_asynchronous_trainer_is_the_synchronous_one(
+    launch: Callable[..., Job], tmp_path: Path
+) -> None:
+    overrides = ["async_training.staleness_threshold=0", "rollout.total_rollout_steps=40", *SAME]
+    whole = launch(*overrides, out=tmp_path / "asynchronous")
     assert whole.wait(400) == 0, whole.text()[-3000:]
     synchronous = launch.synchronous("trainer.total_training_steps=5", *SAME)
     assert synchronous.wait(400) == 0, synchronous.text()[-3000:]
