@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir, initialize_config_module
 from hydra.core.config_search_path import ConfigSearchPath
@@ -89,10 +89,11 @@ def compose_config(line: CommandLine) -> DictConfig:
         unknown key (with the nearest known one), malformed override, missing file.
     """
     overrides = list(_own_overrides(_parse(line.overrides)))
+    lines: list[Any] = [override.input_line for override in overrides]
     _register_search_path(line.config_dir)
     try:
         with _initialized(line):
-            return compose(line.config_name, overrides=[override.input_line for override in overrides])
+            return compose(line.config_name, overrides=lines)
     except (HydraException, OmegaConfBaseException) as error:
         _explain_key_errors(line, overrides)
         raise ConfigError(_first_lines(error), where=f"--config-name={line.config_name}") from error
@@ -194,7 +195,7 @@ def as_yaml(config: DictConfig, resolve: bool) -> str:
     return OmegaConf.to_yaml(config, resolve=resolve)
 
 
-def _raise_usage(message: str) -> None:
+def _raise_usage(message: str) -> NoReturn:
     raise ConfigError(message, where="command line", remedy="--help shows what is understood")
 
 

@@ -5,7 +5,7 @@
 import logging
 
 from verl.config.actor import FSDPActorConfig
-from verl.config.async_training import required_samples
+from verl.config.async_training import AsyncTrainingConfig, required_samples
 from verl.config.backend_bound import refuse_training_backend
 from verl.config.roles import need_critic, need_reference_policy
 from verl.config.rollout import RolloutConfig
@@ -29,7 +29,7 @@ def validate(config: RunConfig) -> None:
     """
     _check_choices(config)
     if config.async_training is not None:
-        _check_fully_async(config)
+        _check_fully_async(config, config.async_training)
     else:
         _check_batches(config)
     _check_mini_batch(config)
@@ -86,8 +86,8 @@ def _check_choices(config: RunConfig) -> None:
         )
 
 
-def _check_fully_async(config: RunConfig) -> None:
-    policy, training = config.actor_rollout_ref, config.async_training
+def _check_fully_async(config: RunConfig, training: AsyncTrainingConfig) -> None:
+    policy = config.actor_rollout_ref
     for where, got, expected, why in (
         ("data.train_batch_size", config.data.train_batch_size, 0, "prompts stream one by one"),
         ("data.gen_batch_size", config.data.gen_batch_size, 1, "prompts stream one by one"),
@@ -115,7 +115,7 @@ def _check_fully_async(config: RunConfig) -> None:
             expected="nccl, gloo, shm or disk",
         )
     if training.device_share < 1:
-        _check_shared_device(config)
+        _check_shared_device(config, training.device_share)
     limit = config.rollout.total_rollout_steps if config.rollout else None
     version = required_samples(policy.actor.ppo_mini_batch_size, training.require_batches)
     version *= training.trigger_parameter_sync_step
@@ -128,8 +128,7 @@ def _check_fully_async(config: RunConfig) -> None:
         )
 
 
-def _check_shared_device(config: RunConfig) -> None:
-    share = config.async_training.device_share
+def _check_shared_device(config: RunConfig, share: float) -> None:
     ranks = (config.trainer.num_devices, config.rollout.num_devices if config.rollout else 0)
     if ranks != (1, 1):
         # Ray would put two ranks of the trainer on one device, whose collectives refuse that.

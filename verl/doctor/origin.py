@@ -50,7 +50,7 @@ def _written(composed: DictConfig, path: str) -> Any:
     node = OmegaConf.select(composed, section) if section else composed
     if not isinstance(node, DictConfig) or name not in node:
         return MISSING
-    child = node._get_node(name)
+    child: Any = node._get_node(name)
     if child._is_interpolation():
         return child._value()
     return OmegaConf.to_container(child, resolve=False) if OmegaConf.is_config(child) else child._value()

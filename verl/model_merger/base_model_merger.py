@@ -85,7 +85,7 @@ class BaseModelMerger(ABC):
             shutil.rmtree(draft, ignore_errors=True)
         logger.info("merged %s into %s", self.options.local_dir, target)
         if self.options.hf_upload_path:
-            self._upload(target)
+            self._upload(target, self.options.hf_upload_path)
 
     def run_test(self, hf_dir: str) -> None:
         """Compare names, shapes and values with the weights in `hf_dir`."""
@@ -174,10 +174,10 @@ class BaseModelMerger(ABC):
         }
         (folder / "adapter_config.json").write_text(json.dumps(config, indent=2))
 
-    def _upload(self, folder: Path) -> None:
+    def _upload(self, folder: Path, repo_id: str) -> None:
         api = HfApi()
-        api.create_repo(self.options.hf_upload_path, private=self.options.private, exist_ok=True)
-        api.upload_folder(folder_path=str(folder), repo_id=self.options.hf_upload_path, repo_type="model")
+        api.create_repo(repo_id, private=self.options.private, exist_ok=True)
+        api.upload_folder(folder_path=str(folder), repo_id=repo_id, repo_type="model")
 
 
 def read_weights(folder: Path) -> Tensors:

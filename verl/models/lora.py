@@ -64,7 +64,8 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
 
 def adapter_meta(config: LoraConfig) -> dict[str, Any]:
     """What a checkpoint must say about its adapter beside the tensors."""
-    targets = config.target_modules
+    # peft has filled it in by now.
+    targets: Any = config.target_modules
     return {
         "r": config.r,
         "lora_alpha": config.lora_alpha,

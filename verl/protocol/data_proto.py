@@ -181,7 +181,9 @@ class DataProto:
         tensor_keys = _checked(batch_keys or (), known, "tensor")
         column_keys = _checked(non_tensor_batch_keys or (), self.non_tensor_batch, "column")
         meta_keys = _checked(meta_info_keys or (), self.meta_info, "meta_info entry")
-        tensors: dict[str, Any] = {key: self.batch.pop(key) for key in tensor_keys}
+        # Without tensors there are no keys either.
+        batch: Any = self.batch
+        tensors: dict[str, Any] = {key: batch.pop(key) for key in tensor_keys}
         return type(self)(
             _tensor_dict(tensors, 1) if tensor_keys else None,
             {key: self.non_tensor_batch.pop(key) for key in column_keys},
@@ -195,7 +197,7 @@ class DataProto:
             raise DataError("rename needs as many new keys as old ones", got=f"{old} and {new}")
         tensor_keys = set() if self.batch is None else set(self.batch.keys())
         for old_key, new_key in zip(old, new, strict=True):
-            if old_key in tensor_keys:
+            if self.batch is not None and old_key in tensor_keys:
                 self.batch.rename_key_(old_key, new_key)
             else:
                 _checked([old_key], self.non_tensor_batch, "tensor or column")

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches of all ranks of a process group, on every rank."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
@@ -14,5 +16,6 @@ def all_gather_data_proto(data: DataProto, process_group: dist.ProcessGroup) -> 
     device = next((tensor.device for tensor in data.batch.values()), None) if data.batch is not None else None
     dist.all_gather_object(parts, data, group=process_group)
     joined = DataProto.concat([part for part in parts if part is not None])
-    data.batch = joined.batch if device in (None, torch.device("cpu")) else joined.batch.to(device)
+    batch: Any = joined.batch
+    data.batch = batch if device in (None, torch.device("cpu")) else batch.to(device)
     data.non_tensor_batch, data.meta_info = joined.non_tensor_batch, joined.meta_info

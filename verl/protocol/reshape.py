@@ -24,7 +24,8 @@ def concat(data: Sequence[D]) -> D:
     """The rows of all parts, which must have the same columns."""
     if not data:
         raise DataError("nothing to concatenate", got="an empty list of batches")
-    batches = [part.batch for part in data]
+    # After the check below, all tensors or all None.
+    batches: list[Any] = [part.batch for part in data]
     if any(batch is None for batch in batches) and not all(batch is None for batch in batches):
         raise DataError("some parts have tensors and some have none")
     batch = None
@@ -165,7 +166,7 @@ def stack_items(items: "Sequence[DataProtoItem]") -> tuple[TensorDict | None, di
         raise DataError("nothing to collate", got="an empty list of rows")
     batch = None
     if items[0].batch is not None:
-        keys = items[0].batch.keys()
-        tensors = {key: torch.stack([item.batch[key] for item in items]) for key in keys}
+        batches: list[Any] = [item.batch for item in items]
+        tensors = {key: torch.stack([row[key] for row in batches]) for key in batches[0].keys()}
         batch = TensorDict(tensors, batch_size=[len(items)])
     return batch, {key: [item.non_tensor_batch[key] for item in items] for key in items[0].non_tensor_batch}

@@ -22,11 +22,12 @@ class BaseTool:
 
     def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
         self.config = config
-        self.tool_schema = tool_schema or self.get_openai_tool_schema()
-        if self.tool_schema is None:
+        schema = tool_schema or self.get_openai_tool_schema()
+        if schema is None:
             raise ValueError(
                 f"{type(self).__name__} has no schema: give tool_schema or override get_openai_tool_schema"
             )
+        self.tool_schema = schema
         self.name = self.tool_schema.function.name
         logger.debug("tool %s: %s", self.name, json.dumps(self.tool_schema.for_template()))
 

@@ -77,7 +77,9 @@ def get_init_weight_context_manager(
     Host memory on the first rank (of each shard group of `mesh`), parameters without memory on the others; buffers
     have their values everywhere. `use_meta_tensor=False`, for tied embeddings: host memory everywhere.
     """
-    first = dist.get_rank() == 0 if mesh is None else mesh.get_coordinate()[-1] == 0
+    # A mesh that this rank is part of.
+    coordinate: Any = None if mesh is None else mesh.get_coordinate()
+    first = dist.get_rank() == 0 if mesh is None else coordinate[-1] == 0
     return _without_parameter_memory if use_meta_tensor and not first else lambda: torch.device("cpu")
 
 

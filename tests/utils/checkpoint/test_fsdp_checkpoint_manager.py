@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 
-from verl.errors import CheckpointError, UnsupportedError
+from verl.errors import CheckpointError, ConfigError, UnsupportedError
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.distributed import initialize_global_process_group
 from verl.workers.engine.fsdp.state import iterate_full_tensors
@@ -203,3 +203,10 @@ def test_files_can_be_deleted_once_they_are_loaded(tiny_model_dir, tmp_path):
 def test_a_remote_folder_is_refused(tiny_model_dir, tmp_path):
     with pytest.raises(UnsupportedError, match="default_hdfs_dir"):
         manager_of(tiny(tiny_model_dir), None).save_checkpoint(str(tmp_path / "s"), "hdfs://somewhere")
+
+
+def test_hf_model_needs_something_that_gives_full_tensors(tiny_model_dir, tmp_path):
+    manager = FSDPCheckpointManager(tiny(tiny_model_dir), checkpoint_config={"save_contents": ["model", "hf_model"]})
+    with pytest.raises(ConfigError, match=r"hf_model.*export="):
+        manager.save_checkpoint(str(tmp_path / "s"))
+    assert not list(tmp_path.iterdir())

@@ -89,7 +89,8 @@ class BaseCheckpointManager:
         checkpoint_config: Any = None,
     ) -> None:
         self.model = model
-        self.optimizer = optimizer
+        # `should_save_optimizer` and `should_load_optimizer` say whether there is one.
+        self.optimizer: Any = optimizer
         self.lr_scheduler = lr_scheduler
         self.processing_class = processing_class
         config = checkpoint_config or {}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from verl.errors import CheckpointError, UnsupportedError
+from verl.errors import CheckpointError, ConfigError, UnsupportedError
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 from verl.utils.checkpoint.hf_export import copy_side_files, write_config, write_weights
 from verl.utils.checkpoint.sharded_state import (
@@ -61,7 +61,8 @@ class FSDPCheckpointManager(BaseCheckpointManager):
     ) -> None:
         super().__init__(model, optimizer, lr_scheduler, processing_class, checkpoint_config)
         self.model_config = model_config or {}
-        self.export = export
+        # Set wherever it is called: `save_checkpoint` asks for it.
+        self.export: Any = export
         self.lora_meta = lora_meta
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
@@ -76,6 +77,13 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         `local_path`. Old checkpoints go only after the new one is complete.
         """
         _refuse_remote(hdfs_path)
+        if self.should_save_hf_model and self.export is None:
+            raise ConfigError(
+                "nothing gives the full tensors of hf_model",
+                where="checkpoint.save_contents",
+                got=list(self.save_contents),
+                remedy="construct the manager with export=…, or leave hf_model out",
+            )
         final = Path(local_path).expanduser().absolute()
         temporary = final.with_name(f".{final.name}.writing")
         self._together(lambda: self._clear(temporary), f"clear {temporary}")

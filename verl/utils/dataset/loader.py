@@ -80,6 +80,7 @@ class RowLoader(DataLoader):
 
     # torch's Dataset promises no length.
     dataset: Any
+    batch_size: int
 
     def __init__(self, dataset: Any, batch_size: int, sampler: SizedSampler, drop_last: bool, **kwargs: Any) -> None:
         self.row_sampler = sampler

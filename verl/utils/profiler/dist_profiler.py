@@ -99,7 +99,7 @@ class DistProfiler:
 
             @functools.wraps(function)
             def inner(self: Any, *args: Any, **kwargs: Any) -> Any:
-                profiler = getattr(self, "profiler", None)
+                profiler: Any = getattr(self, "profiler", None)
                 alone = isinstance(profiler, cls) and profiler.check_this_step() and profiler.is_discrete_mode()
                 if not alone:
                     with mark_range(name, color=color, domain=domain, category=category):

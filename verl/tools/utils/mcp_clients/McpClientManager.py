@@ -28,7 +28,8 @@ class MCPClientManager:
         self.initialized = False
         self.clients: list[Any] = []
         self.tool_client_mapping: dict[str, Any] = {}
-        self.rate_limiter: TokenBucket | None = None
+        # A TokenBucket from `initialize` on, without which there is no tool to call.
+        self.rate_limiter: Any = None
 
     async def initialize(self, config_path: str, rate_limit: float = 10.0) -> None:
         """Read the servers; a second call with servers known already changes nothing."""

@@ -26,7 +26,7 @@ def math_equal(
     if given.lower() == truth.lower():
         return True
     left, right = is_digit(_with_pi(given, pi)), is_digit(_with_pi(truth, pi))
-    if left[0] and right[0]:
+    if left[1] is not None and right[1] is not None:
         candidates = (right[1] / 100, right[1], right[1] * 100) if include_percentage else (right[1],)
         return any(math.isclose(left[1], value, rel_tol=tolerance) for value in candidates)
     is_expression = re.search(r"[\\/^*+\-]", given + truth) is not None

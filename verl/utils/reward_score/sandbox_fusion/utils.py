@@ -112,7 +112,7 @@ def run_in_sandbox(
     retry_delay_s = INITIAL_RETRY_DELAY if retry_delay_s is None else retry_delay_s
     if language not in SUPPORTED_LANGUAGES:
         return SandboxRun("api_error", error=f"the sandbox does not know the language {language!r}", attempts=0)
-    payload = {
+    payload: dict[str, Any] = {
         "code": code,
         "stdin": stdin,
         "language": language,

@@ -188,7 +188,7 @@ class SuppressSignalInThread:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        signal.signal = self._original  # type: ignore[assignment]
+        signal.signal = self._original
 
 
 def build_cli_args_from_config(config: dict[str, Any]) -> list[str]:
