@@ -167,6 +167,7 @@ def stack_items(items: "Sequence[DataProtoItem]") -> tuple[TensorDict | None, di
     batch = None
     if items[0].batch is not None:
         batches: list[Any] = [item.batch for item in items]
-        tensors = {key: torch.stack([row[key] for row in batches]) for key in batches[0].keys()}
+        keys = items[0].batch.keys()
+        tensors = {key: torch.stack([row[key] for row in batches]) for key in keys}
         batch = TensorDict(tensors, batch_size=[len(items)])
     return batch, {key: [item.non_tensor_batch[key] for item in items] for key in items[0].non_tensor_batch}

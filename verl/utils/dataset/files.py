@@ -19,7 +19,11 @@ SUFFIXES = (".parquet", ".jsonl", ".json")
 
 
 def resolve_data_files(
-    data_files: str | Sequence[str], *, where: str = "data files", cache_dir: str | None = None, use_shm: bool = False
+    data_files: str | Sequence[str] | None,
+    *,
+    where: str = "data files",
+    cache_dir: str | None = None,
+    use_shm: bool = False,
 ) -> list[str]:
     """Local paths of all files named: a file, a list, a glob pattern, a directory, `~`, or a remote path.
 

@@ -277,7 +277,7 @@ def get_dataset_class(data_config: Any) -> type[Dataset]:
 
 
 def create_rl_dataset(
-    data_paths: str | Sequence[str],
+    data_paths: str | Sequence[str] | None,
     data_config: Any,
     tokenizer: Any,
     processor: Any | None,
