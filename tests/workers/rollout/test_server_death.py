@@ -176,7 +176,14 @@ def test_a_killed_engine_is_named_with_its_pid_and_signal(manager: Any) -> None:
             while (facts := await replica.health())["in_flight"] == 0:
                 await asyncio.sleep(0.005)
         (pid,) = facts["engine_pids"]
+        # An engine that stands still has a control call under way when it dies.
+        os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.ensure_future(replica.call("weight_state"))
+        await asyncio.sleep(0.5)
         os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            unanswered = await asyncio.gather(asked, return_exceptions=True)
+        assert isinstance(unanswered[0], PeerLost)
         results = await asyncio.gather(running, return_exceptions=True)
         results += await asyncio.gather(replica.health(), return_exceptions=True)
         # The balancer has forgotten both servers by now.
@@ -192,3 +199,18 @@ def test_a_killed_engine_is_named_with_its_pid_and_signal(manager: Any) -> None:
         assert "rollout server 1" in str(error)
     assert isinstance(none_left, PeerLost)
     assert "no rollout server is left" in str(none_left)
+
+
+def test_a_transfer_to_an_engine_that_has_died_ends_with_its_name(manager: Any) -> None:
+    """The engine of the test before: nobody will ever introduce itself to the sender."""
+    from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
+
+    config = manager.config.actor_rollout_ref
+    adapter = ServerAdapter(config.rollout, config.model, replica_rank=1)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60):
+            await adapter._while_served(asyncio.sleep(3600))
+
+    with pytest.raises(PeerLost, match=r"rollout server 1.*killed by SIGKILL"):
+        asyncio.run(scenario())

@@ -5,7 +5,8 @@
 import asyncio
 import os
 import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import ray
 import torch
@@ -25,10 +26,13 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     weight_socket_handle,
 )
 
+T = TypeVar("T")
+
 # Pausing waits for one engine step, applying for the repacking of every layer.
 CONTROL_DEADLINE_S = 120.0
 APPLY_DEADLINE_S = 600.0
 _POLL_S = 0.05
+_HEALTH_EVERY_S = 2.0
 
 
 class ServerAdapter(BaseRollout):
@@ -120,7 +124,19 @@ class ServerAdapter(BaseRollout):
             rank=self.rollout_rank,
             device=device,
         )
-        return await sender.async_send_weights(weights)
+        return await self._while_served(sender.async_send_weights(weights))
+
+    async def _while_served(self, sending: Coroutine[Any, Any, T]) -> T:
+        """Await a transfer; a server that has no health ends it, since a dead worker may not have introduced itself."""
+        task = asyncio.create_task(sending)
+        try:
+            while not (await asyncio.wait([task], timeout=_HEALTH_EVERY_S))[0]:
+                await self._ask("health", deadline_s=CONTROL_DEADLINE_S)
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def _send_in_place(self, version: int, weights: Weights) -> TransferStats:
         """The worker receives inside its apply call, so generation stops first and both run side by side."""

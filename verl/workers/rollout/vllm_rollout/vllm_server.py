@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One vLLM engine behind asynchronous calls: token in, token out, and weights that change between two tokens."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -32,6 +34,9 @@ from verl.workers.rollout.vllm_rollout.utils import VLLM_LORA_INT_ID, VLLM_LORA_
 
 T = TypeVar("T")
 
+# Between the end of a process and its exit code.
+_EXIT_CODE_S = 2.0
+
 
 class vLLMHttpServer(RolloutServer):
     """A server over vLLM's `AsyncLLM`; `vLLMReplica` makes it a Ray actor. The engine is a process of its own."""
@@ -52,6 +57,7 @@ class vLLMHttpServer(RolloutServer):
         self._engine: Any = None
         self._vllm = SimpleNamespace()
         self._processes: list[Any] = []
+        self._death: asyncio.Future[None] | None = None
 
     @property
     def lora_as_adapter(self) -> bool:
@@ -80,6 +86,7 @@ class vLLMHttpServer(RolloutServer):
         except Exception as error:
             raise PeerLost(f"the engine of {self.name} could not start: {error}", remedy=self._log_hint()) from error
         self._processes = [child for child in multiprocessing.active_children() if child not in before]
+        self._death = _first_death(self._processes)
 
     def _arguments(self) -> dict[str, Any]:
         transformers = optional_import("transformers", needed_for="rollout.name=vllm")
@@ -199,13 +206,49 @@ class vLLMHttpServer(RolloutServer):
     async def _ask(self, call: Awaitable[T], what: str, deadline_s: float = CONTROL_DEADLINE_S) -> T:
         """Await the engine with a deadline; its death becomes PeerLost with the process's name."""
         try:
-            return await bounded(call, what=what, whom=f"the engine of {self.name}", deadline_s=deadline_s)
+            living = self._unless_dead(call)
+            return await bounded(living, what=what, whom=f"the engine of {self.name}", deadline_s=deadline_s)
         except self._vllm.EngineDeadError as error:
             fates = (f"{process.name} pid {process.pid}: {_fate(process.exitcode)}" for process in self._processes)
             raise PeerLost(
                 f"the engine of {self.name} (pid {os.getpid()}) has died: {', '.join(fates) or 'no process'}",
                 remedy=self._log_hint(),
             ) from error
+
+    async def _unless_dead(self, call: Awaitable[T]) -> T:
+        # vLLM never answers the control calls that are under way when its engine's process dies.
+        task = asyncio.ensure_future(call)
+        try:
+            await asyncio.wait([task, *filter(None, [self._death])], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.to_thread(_await_exit_code, self._processes)
+                raise self._vllm.EngineDeadError()
+            return task.result()
+        finally:
+            task.cancel()
+
+
+def _first_death(processes: Sequence[Any]) -> "asyncio.Future[None]":
+    """Done as soon as one of the processes has ended."""
+    loop = asyncio.get_running_loop()
+    death = loop.create_future()
+
+    def ended(sentinel: int) -> None:
+        # Readable from now on, for ever.
+        loop.remove_reader(sentinel)
+        if not death.done():
+            death.set_result(None)
+
+    for process in processes:
+        loop.add_reader(process.sentinel, ended, process.sentinel)
+    return death
+
+
+def _await_exit_code(processes: Sequence[Any]) -> None:
+    """Return when one of them, whose end was noticed a moment ago, can be asked how it ended."""
+    end = time.monotonic() + _EXIT_CODE_S
+    while all(process.exitcode is None for process in processes) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 async def _last(stream: AsyncIterator[T]) -> T:
