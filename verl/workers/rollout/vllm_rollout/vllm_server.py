@@ -218,8 +218,9 @@ class vLLMHttpServer(RolloutServer):
     async def _unless_dead(self, call: Awaitable[T]) -> T:
         # vLLM never answers the control calls that are under way when its engine's process dies.
         task = asyncio.ensure_future(call)
+        ends: list[asyncio.Future[Any]] = [task] if self._death is None else [task, self._death]
         try:
-            await asyncio.wait([task, *filter(None, [self._death])], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 await asyncio.to_thread(_await_exit_code, self._processes)
                 raise self._vllm.EngineDeadError()
