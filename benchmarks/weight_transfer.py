@@ -11,6 +11,7 @@ two copies and two checksums; two processes share the work, so with free cores t
 import argparse
 import asyncio
 import json
+import mmap
 import multiprocessing
 import sys
 import tempfile
@@ -44,12 +45,18 @@ def receive(handle: str, times: int) -> None:
         BucketedWeightReceiver(handle, torch.device("cpu"), True).stage()
 
 
+def fresh_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory that the kernel has yet to give; `empty_like` may hand out again what the last round freed."""
+    memory = mmap.mmap(-1, tensor.numel() * tensor.element_size())
+    return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape)
+
+
 def plain_copy_s(weights: dict[str, torch.Tensor], repeat: int) -> tuple[float, float]:
     """Best seconds for copying all tensors: into fresh memory, and into memory that is mapped already."""
     fresh, warm = [], []
     for _ in range(repeat):
         started = time.perf_counter()
-        copies = [torch.empty_like(tensor).copy_(tensor) for tensor in weights.values()]
+        copies = [fresh_like(tensor).copy_(tensor) for tensor in weights.values()]
         fresh.append(time.perf_counter() - started)
         started = time.perf_counter()
         for copy, tensor in zip(copies, weights.values(), strict=True):

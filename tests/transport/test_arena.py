@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from verl.errors import TransportError
-from verl.transport.arena import SHM_DIRECTORY, Arena, free_bytes
+from verl.transport.arena import SHM_DIRECTORY, Arena, free_bytes, staging_memory
 
 
 def test_a_second_mapping_sees_the_same_bytes_and_nothing_appears_in_dev_shm() -> None:
@@ -84,3 +84,22 @@ def test_a_full_file_system_is_an_error_that_names_it_and_not_a_dead_process(sma
 def test_a_directory_without_shared_memory_is_named(tmp_path: Path) -> None:
     with pytest.raises(TransportError, match="missing"):
         Arena.create(4096, tmp_path / "missing")
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, (2 << 20) - 1, (2 << 20) + 3])
+def test_staging_memory_of_any_size_can_be_written_and_outlives_what_made_it(nbytes: int) -> None:
+    memory = staging_memory(nbytes, torch.device("cpu"))
+    assert (memory.dtype, memory.shape) == (torch.uint8, (nbytes,))
+    memory.fill_(9)
+    assert memory.sum().item() == 9 * nbytes
+
+
+def test_dropped_staging_memory_goes_back_to_the_system() -> None:
+    def mapped() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = mapped()
+    memory = staging_memory(256 << 20, torch.device("cpu"))
+    held = mapped() - before
+    del memory
+    assert held >= 256 << 20 and mapped() - before < 64 << 20

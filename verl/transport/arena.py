@@ -21,6 +21,28 @@ _PAGE = mmap.PAGESIZE
 _STEP = 4 << 20
 
 
+# Below this a huge page would be mostly empty.
+_HUGE_PAGE = 2 << 20
+
+
+def staging_memory(nbytes: int, device: torch.device) -> torch.Tensor:
+    """`nbytes` of uint8 on `device`, to be written once and dropped whole.
+
+    A version's tensors are new memory each time, and the faults of small pages cost more than the copy into them;
+    huge pages are asked for where the kernel has them.
+    """
+    if device.type != "cpu" or nbytes < _HUGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except OSError as error:
+        # A kernel built without them answers EINVAL.
+        if error.errno != errno.EINVAL:
+            raise
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
 def free_bytes(directory: Path = SHM_DIRECTORY) -> int:
     """Bytes that can still be reserved there."""
     facts = os.statvfs(directory)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from verl.errors import TransportError
+from verl.transport.arena import staging_memory
 from verl.transport.checksum import CorruptBytes, Fold, Running, new_checksum
 from verl.transport.header import Segment, TensorSpec
 
@@ -118,7 +119,7 @@ class Assembler:
         total = nbytes_of(segment.spec)
         self._check_order(segment, data, total)
         if self._partial is None:
-            empty = torch.empty(total, dtype=torch.uint8, device=self._device)
+            empty = staging_memory(total, self._device)
             self._partial = _Partial(segment.spec, empty, 0, new_checksum(self._kind))
         partial = self._partial
         own = partial.data[segment.tensor_offset : segment.tensor_offset + segment.nbytes]

@@ -7,6 +7,10 @@
 
 A scorer of a plain function takes one call at a time; a scorer of a coroutine function takes many. This module
 imports nothing heavy, because each scorer is a fork of the process that imports it.
+
+Arguments go down as pickles, because a row may hold any object (images, arrays), over socket pairs that have no
+address: only the parent, which started this process and could run anything in it, holds the other end. What comes
+back from a scorer, where somebody else's function ran, is msgpack and never unpickled.
 """
 
 import asyncio
