@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Old import paths lead somewhere, or say what to use."""
 
+import doctest
 import importlib
 import importlib.util
+import inspect
 import pickle
 import pkgutil
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from verl.compat import ROADS, is_sentence
-from verl.errors import UnsupportedError, UnsupportedImport
+from verl.errors import UnsupportedAttribute, UnsupportedError, UnsupportedImport
 
 ROOT = Path(__file__).parents[1]
 MOVED = sorted(old for old, road in ROADS.items() if not is_sentence(road))
@@ -102,6 +104,42 @@ def test_a_refusal_is_an_import_error_that_survives_pickling() -> None:
     assert isinstance(again, UnsupportedError)
     assert str(again) == str(caught.value)
     assert "ServerAdapter" in str(again)
+
+
+REFUSED_NAMES = [old for old in REFUSED if not any(old.startswith(f"{above}.") for above in REFUSED)]
+
+
+@pytest.mark.parametrize("old", REFUSED_NAMES)
+def test_asking_a_module_for_a_name_that_is_left_out_is_answered_with_no(old: str) -> None:
+    module, _, name = old.rpartition(".")
+    home = importlib.import_module(module)
+    assert not hasattr(home, name)
+    assert getattr(home, name, "default") == "default"
+    with pytest.raises(UnsupportedAttribute) as caught:
+        getattr(home, name)
+    assert ROADS[old] in str(caught.value)
+
+
+@pytest.mark.parametrize("old", REFUSED_NAMES)
+def test_an_import_of_a_name_that_is_left_out_says_what_to_use(old: str) -> None:
+    module, _, name = old.rpartition(".")
+    with pytest.raises(UnsupportedImport) as caught:
+        exec(f"from {module} import {name}", {})
+    assert ROADS[old] in str(caught.value)
+
+
+def test_walks_over_the_modules_do_not_meet_the_names_that_are_left_out() -> None:
+    """`inspect`, `doctest` and `pickle`, which asks every loaded module for a function that names none."""
+    home = importlib.import_module("verl.utils.vllm.utils")
+    assert "VLLMHijack" not in dict(inspect.getmembers(home))
+    assert doctest.DocTestFinder(exclude_empty=False).find(home)
+
+    def VLLMHijack() -> None: ...
+
+    VLLMHijack.__module__ = None
+    VLLMHijack.__qualname__ = "VLLMHijack"
+    with pytest.raises((pickle.PicklingError, AttributeError), match="VLLMHijack"):
+        pickle.dumps(VLLMHijack)
 
 
 def test_a_name_that_nobody_knows_is_missing_in_the_usual_way() -> None:

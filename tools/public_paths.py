@@ -39,6 +39,7 @@ LEFT_OUT = """
 ## Left out
 
 An import of these, or of anything below them, is an `ImportError` (an `UnsupportedImport`) that says what stands here.
+`hasattr` of the module above is false, and `module.name` an `AttributeError` with the same sentence.
 
 | old path | instead |
 |---|---|

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from verl.errors import UnsupportedImport
+from verl.errors import UnsupportedAttribute, UnsupportedImport
 
 __all__ = ["ROADS", "install", "is_sentence"]
 
@@ -286,7 +286,8 @@ class _Finder:
         if road is None and fullname not in _PARENTS:
             return None
         if road is not None:
-            _check(fullname, road)
+            if is_sentence(road):
+                raise UnsupportedImport(_left_out(fullname), remedy=road)
             return _moved(fullname, road)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None:
@@ -307,6 +308,9 @@ class _ExistingModule(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
+        # `from module import name` asks the finders for a name that a module lacks, and so gets the sentence as an
+        # ImportError, only where the module says that it has parts.
+        module.__dict__.setdefault("__path__", [])
         own = module.__dict__.get("__getattr__", _no_such_name(module.__name__))
         module.__getattr__ = _answer(module.__name__, own)  # type: ignore[method-assign]
 
@@ -335,7 +339,9 @@ def _answer(module: str, own: Callable[[str], Any]) -> Callable[[str], Any]:
         road = ROADS.get(f"{module}.{name}")
         if road is None:
             return own(name)
-        _check(f"{module}.{name}", road)
+        if is_sentence(road):
+            # What asks a module for its names (hasattr, inspect, pickle, doctest) must be told no in Python's way.
+            raise UnsupportedAttribute(_left_out(f"{module}.{name}"), remedy=road)
         return pkgutil.resolve_name(road)
 
     return __getattr__
@@ -357,6 +363,5 @@ def _names_of(home: ModuleType) -> Callable[[str], Any]:
     return find
 
 
-def _check(old: str, road: str) -> None:
-    if is_sentence(road):
-        raise UnsupportedImport(f"{old} is not part of this package", remedy=road)
+def _left_out(old: str) -> str:
+    return f"{old} is not part of this package"

@@ -87,6 +87,10 @@ class UnsupportedImport(UnsupportedError, ImportError):
     """A name of upstream verl that is left out; `try: import … except ImportError` goes on working."""
 
 
+class UnsupportedAttribute(UnsupportedError, AttributeError):
+    """The same name asked of its module (`module.name`, `hasattr`); CPython lets no class be both kinds of error."""
+
+
 def first_cause(error: BaseException) -> BaseException:
     """The first real error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
