@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from verl.errors import TransportError
-from verl.launch_info import RUN_DIR_ENV, LaunchInfo
+from verl.launch_info import JOB_ID_ENV, RUN_DIR_ENV, LaunchInfo, own_root
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_each_job_has_a_private_directory_of_its_own(shared_tmp: Path) -> None:
 @pytest.mark.parametrize("kind", ["file", "link", "somebody else's"])
 def test_a_name_that_is_taken_is_gone_round(
     shared_tmp: Path, kind: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:  # WT16
+) -> None:
     taken = shared_tmp / f"verl-{os.getuid()}"
     if kind == "file":
         taken.touch(mode=0o600)
@@ -49,6 +49,8 @@ def test_a_name_that_is_taken_is_gone_round(
         taken = taken.rename(shared_tmp / f"verl-{uid + 1}")
         monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     info = LaunchInfo.new()
+    monkeypatch.setenv(JOB_ID_ENV, info.job_id)
+    assert LaunchInfo.from_env() == info and own_root(taken) == info.run_dir.parent
     assert info.run_dir.parent not in (taken, shared_tmp) and info.run_dir.parent.parent == shared_tmp
     if kind != "somebody else's":
         assert mode(info.ensure_run_dir()) == 0o700 and mode(info.run_dir.parent) == 0o700

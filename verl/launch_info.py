@@ -34,11 +34,7 @@ class LaunchInfo:
     def new(cls) -> "LaunchInfo":
         """A fresh job: eight random hex digits, and a directory of this user's that carries them."""
         job_id = uuid.uuid4().hex[:8]
-        root = default_run_root()
-        if os.path.lexists(root) and not _is_own_directory(root):
-            # Somebody was here first, by accident or not; the name must not stop this user's jobs.
-            root = root.with_name(f"{root.name}-{job_id}")
-        return cls(job_id, root / job_id)
+        return cls(job_id, own_root(default_run_root(), job_id) / job_id)
 
     @classmethod
     def from_env(cls) -> "LaunchInfo":
@@ -48,7 +44,7 @@ class LaunchInfo:
             info = cls.new()
             os.environ.update(info.to_env())
             return info
-        run_dir = Path(os.environ.get(RUN_DIR_ENV) or default_run_root() / job_id)
+        run_dir = Path(os.environ.get(RUN_DIR_ENV) or own_root(default_run_root(), job_id) / job_id)
         return cls(job_id, run_dir, int(os.environ.get(REPLICA_RANK_ENV, "0")))
 
     def to_env(self) -> dict[str, str]:
@@ -95,6 +91,16 @@ class LaunchInfo:
 def default_run_root() -> Path:
     """`<tmp>/verl-<uid>`: private by mode and named by user, so that two users never meet."""
     return Path(tempfile.gettempdir()) / f"verl-{os.getuid()}"
+
+
+def own_root(path: Path, job_id: str | None = None) -> Path:
+    """`path`, or a name of this job's beside it where somebody else has that name, by accident or not.
+
+    Nothing is created. All processes of a job get the same answer; without `job_id` it is that of the environment.
+    """
+    if not os.path.lexists(path) or _is_own_directory(path):
+        return path
+    return path.with_name(f"{path.name}-{job_id or LaunchInfo.from_env().job_id}")
 
 
 def _is_own_directory(path: Path) -> bool:

@@ -75,7 +75,7 @@ async def exchange_nothing(engine: ColocatedCheckpointEngine) -> None:
         raise AssertionError("there is nothing to receive")
 
 
-def test_every_key_that_an_error_names_can_be_set() -> None:  # WT07
+def test_every_key_that_an_error_names_can_be_set() -> None:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 

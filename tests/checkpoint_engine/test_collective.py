@@ -107,7 +107,7 @@ def test_every_rank_gets_every_tensor_and_the_group_serves_again(group: Any) -> 
         assert stats.tensors == len(weights) and stats.buckets >= 8
 
 
-def test_what_was_received_keeps_its_values_when_buffers_are_filled_again(group: Any) -> None:  # WT09
+def test_what_was_received_keeps_its_values_when_buffers_are_filled_again(group: Any) -> None:
     master, rollout = group
     kept = []
     for fill in (1.0, 2.0):
@@ -121,7 +121,7 @@ def test_what_was_received_keeps_its_values_when_buffers_are_filled_again(group:
     assert all(t.unique().item() == 2.0 for t in kept[1].values())
 
 
-def test_only_used_bytes_are_broadcast(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # WT19
+def test_only_used_bytes_are_broadcast(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     master, rollout = group
     sent: list[int] = []
     original = CollectiveCheckpointEngine.broadcast
@@ -269,7 +269,7 @@ def test_a_receiver_that_leaves_ends_the_update_by_name_and_a_new_group_works() 
         engine.finalize()
 
 
-def test_dtypes_are_kept_unless_one_is_asked_for() -> None:  # WT14
+def test_dtypes_are_kept_unless_one_is_asked_for() -> None:
     trainer, rollout = connect(1, rollout_dtype="bfloat16")
     rollout[0].receive()
     asyncio.run(trainer[0].send_weights([("w", torch.ones(3)), ("ids", torch.arange(3))]))

@@ -251,7 +251,7 @@ def test_torchvision_beside_a_cpu_torch_is_named_before_it_breaks_transformers(t
 
 def test_relative_paths_are_those_of_the_directory_where_the_run_was_launched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # CK04, AG11
+) -> None:
     for name in ("a.parquet", "out/global_step_3/x", "model/config.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -276,7 +276,7 @@ def test_relative_paths_are_those_of_the_directory_where_the_run_was_launched(
 
 
 @pytest.mark.parametrize("value", ["null", "0", "-1"])
-def test_frequencies_and_numbers_to_keep_that_mean_none_are_taken(value: str) -> None:  # CK02, CK06
+def test_frequencies_and_numbers_to_keep_that_mean_none_are_taken(value: str) -> None:
     keys = ("trainer.save_freq", "trainer.test_freq", "trainer.max_actor_ckpt_to_keep")
     config, _ = load([*MINIMAL, *(f"{key}={value}" for key in keys)])
     assert not (config.trainer.save_freq or 0) > 0 and not (config.trainer.max_actor_ckpt_to_keep or 0) > 0

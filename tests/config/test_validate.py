@@ -130,7 +130,7 @@ def test_the_number_of_trajectories_has_one_truth(minimal: Any) -> None:
     assert with_keys(minimal, {"rollout.n": None}).rollout.n == 8
 
 
-def test_epochs_given_twice_must_agree(minimal: Any) -> None:  # MQ12
+def test_epochs_given_twice_must_agree(minimal: Any) -> None:
     assert "set only trainer.total_epochs" in refused(minimal, {"rollout.total_epochs": 5, "trainer.total_epochs": 3})
     assert with_keys(minimal, {"rollout.total_epochs": 3, "trainer.total_epochs": 3}).trainer.total_epochs == 3
 
@@ -224,6 +224,12 @@ def test_the_synchronous_arithmetic_is_told_too(compose: Any) -> None:
     assert "1024 prompts × 1 = 1024 trajectories in 4 mini-batches" in "\n".join(explain(config))
 
 
-def test_an_estimator_whose_inputs_nobody_makes_is_refused(minimal: Any) -> None:  # TR04
+def test_an_estimator_whose_inputs_nobody_makes_is_refused(minimal: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"algorithm\.adv_estimator.*remax"):
         validate(with_keys(minimal, {"algorithm.adv_estimator": "remax"}))
+
+
+def test_gdpo_without_the_names_of_its_rewards_is_refused_before_anything_is_generated(minimal: Any) -> None:
+    gdpo = {"algorithm.adv_estimator": "gdpo"}
+    assert "add +algorithm.gdpo_reward_keys=" in refused(minimal, gdpo)
+    validate(with_keys(minimal, gdpo | {"algorithm.gdpo_reward_keys": ["acc", "format"]}))

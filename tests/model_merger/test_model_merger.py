@@ -43,7 +43,6 @@ def shards(full: torch.Tensor, mesh_shape: tuple[int, ...], placements: tuple[An
 
 @pytest.mark.parametrize("rows, world", [(4, 2), (5, 3), (2, 3), (7, 4)])
 def test_even_uneven_and_empty_shards_are_joined(rows, world):
-    """MM01, MM02."""
     full = torch.arange(rows * 3.0).view(rows, 3)
     assert torch.equal(merge_tensor("w", shards(full, (world,), (Shard(0),))), full)
 
@@ -59,7 +58,7 @@ def test_hybrid_shards_are_joined_once_and_their_copies_compared():
 
 @pytest.mark.parametrize("buffer", [torch.tensor(7.0), torch.tensor([3.0])])
 def test_replicated_buffers_are_taken_once(buffer):
-    """MM01: neither concatenated nor refused for having no dimension."""
+    """Neither concatenated nor refused for having no dimension."""
     assert torch.equal(merge_tensor("b", [buffer, buffer.clone()]), buffer)
     with pytest.raises(CheckpointError, match="copies of b differ"):
         merge_tensor("b", [buffer, buffer + 1])
@@ -120,7 +119,6 @@ def test_a_critic_keeps_its_head(saved, tmp_path):
 
 
 def test_an_adapter_is_written_beside_its_base_with_its_scale(saved, tmp_path):
-    """MM03."""
     folder, weights = saved(model={"lora_rank": 8, "lora_alpha": 16})
     assert merge(folder, tmp_path / "merged") == 0
     config = json.loads((tmp_path / "merged" / "lora_adapter" / "adapter_config.json").read_text())
@@ -163,7 +161,6 @@ def test_an_adapter_whose_scale_is_unknown_stops_the_merge(saved, tmp_path, capl
 
 
 def test_weights_of_an_earlier_merge_do_not_count_as_success(saved, tmp_path, monkeypatch):
-    """MM05."""
     folder, _ = saved()
     assert merge(folder, tmp_path / "merged") == 0
     for broken in (lambda tensors, target: None, lambda tensors, target: (target / "model.safetensors").touch()):

@@ -38,7 +38,6 @@ def merged(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def test_an_iterator_consumed_later_still_gives_merged_weights(adapted):
-    """WT11."""
     iterator = merged(adapted)
     for _ in range(3):
         adapted.q_proj.base_layer.weight  # noqa: B018 - any use in between

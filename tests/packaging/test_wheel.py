@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel holds every file of the package (PK01)."""
+"""The wheel holds every file of the package."""
 
 import shutil
 import subprocess

@@ -66,7 +66,7 @@ def test_rocm_processes_do_not_reclaim_scratch() -> None:
         ({}, {}),
     ],
 )
-def test_three_masks_become_one(environ: dict[str, str], changes: dict[str, str | None]) -> None:  # GD01
+def test_three_masks_become_one(environ: dict[str, str], changes: dict[str, str | None]) -> None:
     assert one_mask(environ) == changes
 
 
@@ -115,7 +115,7 @@ def test_masks_of_amd_are_left_alone_on_nvidia_and_cpu() -> None:
         ("NVIDIA L40S", 362.05),
     ],
 )
-def test_the_peak_of_a_known_product(name: str, tera: float) -> None:  # GD05
+def test_the_peak_of_a_known_product(name: str, tera: float) -> None:
     assert peak_flops(name) == pytest.approx(tera * 1e12)
 
 

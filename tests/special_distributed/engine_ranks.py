@@ -160,7 +160,7 @@ def resumed(model_dir: Path, out: Path) -> Any:
 
 
 def failed_save(model_dir: Path, out: Path) -> Any:
-    """CK02: one rank cannot write; all ranks learn it, and the older checkpoint stays."""
+    """One rank cannot write; all ranks learn it, and the older checkpoint stays."""
     engine = make_engine(model_dir)
     root = out / "failed_save"
     engine.save_checkpoint(str(root / "global_step_1"), max_ckpt_to_keep=1)
@@ -181,7 +181,7 @@ def _disk_full(folder: Path) -> None:
 
 
 def other_order(model_dir: Path, out: Path) -> Any:
-    """WT18: rank 1 registers its buffers the other way round, and they have different sizes."""
+    """Rank 1 registers its buffers the other way round, and they have different sizes."""
 
     class Holder(nn.Module):
         def __init__(self, names: list[str]) -> None:

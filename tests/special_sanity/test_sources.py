@@ -93,3 +93,25 @@ def test_every_module_says_what_it_is() -> None:
         and path.name != "__init__.py"
     ]
     assert not silent
+
+
+def test_no_log_line_mixes_brace_placeholders_with_arguments() -> None:
+    """`logger.info("{} rows", n)` is a traceback in the log instead of a line: the logging module fills in `%s`."""
+    methods = {"debug", "info", "warning", "warn", "error", "exception", "critical", "log"}
+
+    def mixed(source: str) -> list[ast.Call]:
+        return [
+            node
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in methods
+            and "log" in ast.unparse(node.func.value).lower()
+            and any(
+                isinstance(text, ast.Constant) and isinstance(text.value, str) and re.search(r"\{\w*\}", text.value)
+                for text in node.args[:-1]
+            )
+        ]
+
+    assert len(mixed('logger.warning("{} rows of {}", 1, 2)\nself._log.info("{name}", 3)\nlogger.info("{}")')) == 2
+    assert not [where(path, node) for path in files("verl/**/*.py") for node in mixed(path.read_text())]

@@ -27,7 +27,7 @@ def test_a_second_mapping_sees_the_same_bytes_and_nothing_appears_in_dev_shm() -
     other.close()
 
 
-def test_closing_with_a_view_still_alive_is_no_crash() -> None:  # WT09
+def test_closing_with_a_view_still_alive_is_no_crash() -> None:
     arena = Arena.create(4096)
     arena.reserve(4096)
     view = arena.view(0, 16)

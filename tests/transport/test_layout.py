@@ -118,7 +118,7 @@ def test_a_name_that_comes_twice_is_refused() -> None:
         torch.ones(1).expand(5),
     ],
 )
-def test_any_strides_are_sent_by_value(tensor: torch.Tensor) -> None:  # WT04
+def test_any_strides_are_sent_by_value(tensor: torch.Tensor) -> None:
     spec = spec_of("t", tensor)
     again = from_bytes(spec, as_bytes("t", tensor))
     assert again.shape == tensor.shape and again.dtype == tensor.dtype and torch.equal(again, tensor)

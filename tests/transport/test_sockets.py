@@ -34,7 +34,7 @@ def leave_a_dead_socket(path: Path) -> None:
     assert stat.S_ISSOCK(path.lstat().st_mode)
 
 
-def test_a_socket_of_a_killed_process_does_not_stop_a_new_one(run_dir: Path) -> None:  # WT02
+def test_a_socket_of_a_killed_process_does_not_stop_a_new_one(run_dir: Path) -> None:
     path = run_dir / "w.sock"
     leave_a_dead_socket(path)
 
@@ -57,7 +57,7 @@ def test_the_path_can_be_bound_again_at_once(run_dir: Path) -> None:
     asyncio.run(often())
 
 
-def test_a_file_of_the_users_is_left_alone(run_dir: Path) -> None:  # WT02
+def test_a_file_of_the_users_is_left_alone(run_dir: Path) -> None:
     path = run_dir / "w.sock"
     path.write_text("thesis")
     with pytest.raises(TransportError, match="not a socket"):
@@ -100,7 +100,7 @@ def test_removing_tolerates_a_file_that_has_gone_and_one_that_cannot_go(
     assert "could not remove the socket" in caplog.text
 
 
-def test_the_directory_of_a_job_is_private_and_two_jobs_differ(tmp_path: Path) -> None:  # WT01, WT16
+def test_the_directory_of_a_job_is_private_and_two_jobs_differ(tmp_path: Path) -> None:
     one, other = (LaunchInfo(job, tmp_path / job) for job in ("a", "b"))
     for info in (one, other):
         assert stat.S_IMODE(info.ensure_run_dir().stat().st_mode) == 0o700

@@ -14,7 +14,7 @@ def fail(message: str) -> None:
     raise OSError(message)
 
 
-def test_clean_up_never_hides_the_first_error_and_is_chained_to_it() -> None:  # WT20
+def test_clean_up_never_hides_the_first_error_and_is_chained_to_it() -> None:
     ran = []
     first = ValueError("X")
     run_all([lambda: fail("Y"), lambda: ran.append(1)], first)

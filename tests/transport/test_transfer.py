@@ -61,7 +61,7 @@ def same(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> boo
     )
 
 
-def test_odd_shapes_strides_and_dtypes_arrive_as_they_are(handle: str) -> None:  # WT04, WT06, WT14
+def test_odd_shapes_strides_and_dtypes_arrive_as_they_are(handle: str) -> None:
     stats, staged = transfer(handle, ODD, version=7)
     assert same(staged.tensors, ODD)
     assert (stats.version, staged.version, stats.digest) == (7, 7, staged.digest)
@@ -69,7 +69,7 @@ def test_odd_shapes_strides_and_dtypes_arrive_as_they_are(handle: str) -> None: 
     assert stats.buckets > 4, "2.4 MB do not fit into a buffer of half a megabyte"
 
 
-def test_what_is_counted_are_tensor_bytes_once(handle: str) -> None:  # WT19
+def test_what_is_counted_are_tensor_bytes_once(handle: str) -> None:
     stats, _ = transfer(handle, {"w": torch.zeros(10)})
     assert (stats.bytes, stats.tensors, stats.buckets) == (40, 1, 1)
 
@@ -89,7 +89,7 @@ def test_an_asynchronous_stream_is_sent_too(handle: str) -> None:
     assert same(staged.tensors, ODD)
 
 
-def test_what_a_callback_keeps_is_not_overwritten_by_later_buckets(handle: str) -> None:  # WT09
+def test_what_a_callback_keeps_is_not_overwritten_by_later_buckets(handle: str) -> None:
     kept: list[torch.Tensor] = []
     receiver = BucketedWeightReceiver(handle, torch.device("cpu"), deadline_s=10)
     weights = {f"w{i}": torch.full((100_000,), float(i)) for i in range(6)}
@@ -104,7 +104,7 @@ def test_what_a_callback_keeps_is_not_overwritten_by_later_buckets(handle: str) 
     assert len({tensor.untyped_storage().data_ptr() for tensor in kept}) == 6, "each has memory of its own"
 
 
-def test_two_jobs_on_one_machine_do_not_meet(tmp_path: Path) -> None:  # WT01
+def test_two_jobs_on_one_machine_do_not_meet(tmp_path: Path) -> None:
     from verl.launch_info import LaunchInfo
     from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import weight_socket_handle
 
@@ -127,7 +127,7 @@ def test_many_receivers_get_the_same(handle: str) -> None:
     assert all(same(thread.result(5).tensors, ODD) for thread in threads)
 
 
-def test_an_error_in_the_stream_reaches_caller_and_receiver(handle: str) -> None:  # WT02
+def test_an_error_in_the_stream_reaches_caller_and_receiver(handle: str) -> None:
     def broken() -> Iterator[tuple[str, torch.Tensor]]:
         yield "a", torch.zeros(200_000)
         raise ValueError("injected at item 2")
@@ -228,7 +228,7 @@ def test_nobody_there_is_a_timeout_that_names_the_address(handle: str) -> None:
         expect(handle, deadline_s=0.5).result(5)
 
 
-def test_clean_up_that_fails_does_not_hide_the_error(handle: str, monkeypatch: pytest.MonkeyPatch) -> None:  # WT20
+def test_clean_up_that_fails_does_not_hide_the_error(handle: str, monkeypatch: pytest.MonkeyPatch) -> None:
     close = Arena.close
 
     def broken_close(self: Arena) -> None:

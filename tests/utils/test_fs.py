@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local paths pass through, remote ones are copied once."""
 
+import os
 import shutil
+import stat
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,6 +46,35 @@ def test_a_remote_directory_is_copied_once_by_however_many(remote: str, tmp_path
     assert (again / "config.json").read_text() == "{}"
     with pytest.raises(DataError, match="memory://absent"):
         fs.copy_to_local("memory://absent/x", cache_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["disk", "shared memory"])
+@pytest.mark.parametrize("kind", ["file", "somebody else's"])
+def test_a_cache_that_another_user_has_put_there_is_not_read(
+    place: str, kind: str, remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fs, "SHM_ROOT", tmp_path)
+    monkeypatch.setenv("VERL_JOB_ID", "cafe")
+    source = fs.copy_to_local(remote, cache_dir=str(tmp_path / "downloads"))
+
+    def copy() -> Path:
+        return Path(fs.copy_to_local(remote) if place == "disk" else fs.copy_to_shm(source))
+
+    first, uid = copy(), os.getuid()
+    cache = tmp_path / f"verl-cache-{uid}"
+    assert first.is_relative_to(cache) and stat.S_IMODE(cache.stat().st_mode) == 0o700
+    if kind == "file":
+        shutil.rmtree(cache)
+        cache.touch(mode=0o600)
+    else:
+        # What another uid looks like from here; its copy has weights of its own.
+        (first / "config.json").write_text("theirs")
+        cache.rename(tmp_path / f"verl-cache-{uid + 1}")
+        monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    second = copy()
+    assert second.is_relative_to(tmp_path / f"verl-cache-{os.getuid()}-cafe")
+    assert (second / "config.json").read_text() == "{}"
 
 
 def test_a_copy_in_shared_memory_is_renewed_when_the_source_changes(

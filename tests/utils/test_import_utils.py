@@ -80,7 +80,7 @@ def test_external_libraries_are_imported(given: object, monkeypatch: pytest.Monk
         ("2.10.0+rocm7.2", "2.10.0", True),
     ],
 )
-def test_the_version_of_a_package_is_compared_as_a_version(  # PK02
+def test_the_version_of_a_package_is_compared_as_a_version(
     installed: str, minver: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = tmp_path / f"some_engine-{installed}.dist-info"
@@ -91,7 +91,7 @@ def test_the_version_of_a_package_is_compared_as_a_version(  # PK02
     assert import_utils.is_version_ge(pkg="a-package-nobody-has", minver="0") is False
 
 
-def test_nobody_compares_a_version_as_text() -> None:  # PK02
+def test_nobody_compares_a_version_as_text() -> None:
     package = Path(import_utils.__file__).parents[1]
     found = [
         f"{path}:{node.lineno}"
@@ -110,7 +110,7 @@ def _bare(node: ast.Compare) -> list[ast.expr]:
 
 
 @pytest.mark.parametrize("module", ["broken_engine", "broken_engine.part"])
-def test_a_package_that_is_broken_says_what_broke_it(  # PK03
+def test_a_package_that_is_broken_says_what_broke_it(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_engine").mkdir()
@@ -120,7 +120,7 @@ def test_a_package_that_is_broken_says_what_broke_it(  # PK03
         import_utils.optional_import(module, needed_for="rollout.name=broken")
 
 
-def test_a_broken_vllm_shows_its_own_error_when_its_replica_is_asked_to_start(tmp_path: Path) -> None:  # PK03
+def test_a_broken_vllm_shows_its_own_error_when_its_replica_is_asked_to_start(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libfoo.so: cannot open')")
     code = "from verl.workers.rollout.vllm_rollout import vllm_symbols; vllm_symbols.load()"

@@ -67,7 +67,7 @@ def test_a_text_model_has_no_processor(tmp_path: Path, tiny_model_dir: Path) -> 
 
 def test_a_vision_model_whose_processor_cannot_be_loaded_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:  # TK03
+) -> None:
     CLIPConfig().save_pretrained(tmp_path)
     assert hf_processor(str(tmp_path)) is None
     assert "has a vision part and is used as a text model" in caplog.text

@@ -141,7 +141,7 @@ def test_an_update_reports_verls_metric_names(make_worker):
 
 
 def test_one_mini_batch_and_one_epoch_have_a_ratio_of_exactly_one(make_worker):
-    """TR06: recomputed log-probs differ by rounding (here: 1e-3) from those of the update's own pass."""
+    """Recomputed log-probs differ by rounding (here: 1e-3) from those of the update's own pass."""
     worker = make_worker("actor")
     data = with_old_log_probs(worker, batch())
     data.batch["old_log_probs"] += 1e-3 * data.batch["response_mask"]

@@ -299,6 +299,14 @@ def _check_estimator(config: RunConfig) -> None:
             got=name,
             remedy="use verl.trainer.main_ppo, or algorithm.adv_estimator=rloo",
         )
+    if name == "gdpo" and not config.algorithm.gdpo_reward_keys:
+        raise ConfigError(
+            "gdpo needs the names of its rewards",
+            where="algorithm.gdpo_reward_keys",
+            got=config.algorithm.gdpo_reward_keys,
+            expected="keys that compute_score returns",
+            remedy="add +algorithm.gdpo_reward_keys=[…]",
+        )
     if name in TOKEN_BASELINES:
         _check_token_baseline(config)
 

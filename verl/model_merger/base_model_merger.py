@@ -139,7 +139,7 @@ class BaseModelMerger(ABC):
         return base, {}
 
     def _lora_meta(self) -> dict[str, Any]:
-        """Rank and scale as training knew them; without them an adapter is worthless, so nothing is guessed (MM03)."""
+        """Rank and scale as training knew them; without them an adapter is worthless, so nothing is guessed."""
         path = Path(self.options.local_dir).expanduser() / LORA_META_FILE
         try:
             meta = json.loads(path.read_text())
@@ -197,7 +197,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def check_folder(folder: Path) -> None:
-    """The configuration parses, and every weight file that there must be exists and can be read (MM05)."""
+    """The configuration parses, and every weight file that there must be exists and can be read."""
     AutoConfig.from_pretrained(folder)
     for path in _weight_files(folder):
         if not path.is_file() or path.stat().st_size == 0:

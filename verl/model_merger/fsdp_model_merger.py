@@ -30,7 +30,7 @@ class FSDPModelMerger(BaseModelMerger):
 
 
 def rank_files(folder: Path) -> list[Path]:
-    """The files of all ranks in order; a missing one is named (MM02)."""
+    """The files of all ranks in order; a missing one is named."""
     found = {(int(m[1]), int(m[2])) for m in map(_FILE.fullmatch, (p.name for p in folder.glob("model_*.pt"))) if m}
     sizes = sorted({world_size for world_size, _ in found})
     if not sizes:
@@ -56,7 +56,7 @@ def _read(path: Path) -> Tensors:
 
 
 def merge_tensor(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
-    """One tensor from what each rank holds of it: shards are joined, copies compared and taken once (MM01)."""
+    """One tensor from what each rank holds of it: shards are joined, copies compared and taken once."""
     first = parts[0]
     if not isinstance(first, DTensor):
         return _one_of_equals(name, parts)

@@ -97,7 +97,7 @@ def merged_tensors(
     """Base names with `W + scale * B A`, computed tensor by tensor from gathered copies.
 
     The module is never changed, so that an iterator which is consumed late or abandoned half way leaves nothing
-    behind (WT11).
+    behind.
     """
     layers = {f"{name}.base_layer.weight": m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
     for name, tensor in tensors.items():

@@ -5,6 +5,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from verl.errors import UnsupportedError
@@ -16,6 +17,7 @@ from verl.utils.json_utils import to_jsonable
 # MLflow's SQLite store locks itself while another run creates the same experiment.
 MLFLOW_MAX_ATTEMPTS = 3
 MLFLOW_SLEEP_SECONDS = 5
+COMMON_STORE = Path("/tmp/mlruns.db")
 
 COLUMNS = ("input", "output", "score")
 
@@ -62,7 +64,7 @@ class MLflow(Backend):
         super().__init__(run)
         self._mlflow = _package("mlflow", "mlflow")
         self._names = NameCleaner()
-        self._mlflow.set_tracking_uri(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:////tmp/mlruns.db"))
+        self._mlflow.set_tracking_uri(os.environ.get("MLFLOW_TRACKING_URI") or default_store())
         self._start()
         flat = _flatten(to_jsonable(run.config))
         params = {self._names.clean(key): str(value)[:500] for key, value in flat.items()}
@@ -174,6 +176,14 @@ class Trackio(Backend):
 def vemlp_wandb(run: RunInfo) -> Backend:
     """The Volcano Engine variant of wandb is left out."""
     raise UnsupportedError("the backend vemlp_wandb is left out", where="trainer.logger", remedy="use wandb")
+
+
+def default_store() -> str:
+    """The usual database in /tmp, or one of this user's own beside it where the usual one is another user's."""
+    store = COMMON_STORE
+    if os.path.lexists(store) and store.lstat().st_uid != os.getuid():
+        store = store.with_name(f"{store.stem}-{os.getuid()}{store.suffix}")
+    return f"sqlite:///{store}"
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

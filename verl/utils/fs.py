@@ -17,6 +17,7 @@ from typing import Any
 import fsspec
 
 from verl.errors import DataError
+from verl.launch_info import own_root
 from verl.waits import expired, waiting_on
 
 __all__ = [
@@ -102,7 +103,7 @@ def verify_copy(src: str, dest: str) -> bool:
 def copy_to_shm(src: str) -> str:
     """Copy a file or directory into this user's corner of /dev/shm, once; its path, or `src` where it does not fit."""
     size_bytes = sum(size for size in _sizes(Path(src)).values() if size)
-    target = SHM_ROOT / f"verl-cache-{os.getuid()}" / md5_encode(os.path.abspath(src)) / Path(src).name
+    target = _own_cache(SHM_ROOT) / md5_encode(os.path.abspath(src)) / Path(src).name
     with _locked(target.parent):
         if target.exists() and verify_copy(src, str(target)):
             return str(target)
@@ -146,7 +147,7 @@ def copy_local_path_from_hdfs(
     """Copy a remote path (any fsspec protocol) once; several processes share one copy under `filelock`."""
     if not is_non_local(src):
         return os.path.expanduser(src.removeprefix("file://"))
-    target = Path(get_local_temp_path(src, cache_dir or _default_cache_dir()))
+    target = Path(get_local_temp_path(src, cache_dir or str(_own_cache(Path(tempfile.gettempdir())))))
     with _locked(target.parent, filelock):
         if always_recopy and target.exists():
             shutil.rmtree(target) if target.is_dir() else target.unlink()
@@ -162,8 +163,11 @@ def local_mkdir_safe(path: str | os.PathLike[str]) -> str:
     return str(path)
 
 
-def _default_cache_dir() -> str:
-    return str(Path(tempfile.gettempdir()) / f"verl-cache-{os.getuid()}")
+def _own_cache(parent: Path) -> Path:
+    """This user's directory below one that all users share: what others put there must not be read as a model."""
+    cache = own_root(parent / f"verl-cache-{os.getuid()}")
+    cache.mkdir(mode=0o700, exist_ok=True)
+    return cache
 
 
 def _fetch(src: str, target: Path) -> None:

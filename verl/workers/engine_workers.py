@@ -83,7 +83,7 @@ class EngineRole:
         return replace(data, meta_info=facts)
 
     def _loss_for(self, data: DataProto) -> LossFunction:
-        """The loss; where it may, with the present log-probs in the place of recomputed ones (TR06).
+        """The loss; where it may, with the present log-probs in the place of recomputed ones.
 
         With one optimizer step, log-probs that were recomputed from the very weights of this step are the present
         ones up to rounding, and the ratio must be exactly 1. Behaviour log-probs and those of an earlier version

@@ -75,7 +75,7 @@ def test_a_missing_tensor_and_a_wrong_setting_are_named() -> None:
         apply_bypass_mode(batch(), {"rollout_rs": "token_k1"})
 
 
-def test_statistics_have_no_largest_batch() -> None:  # ML07
+def test_statistics_have_no_largest_batch() -> None:
     # torch.quantile refuses more than 16 million elements.
     log_probs = torch.zeros(17, 1_000_000)
     shift = torch.linspace(-1.0, 1.0, 1_000_000)

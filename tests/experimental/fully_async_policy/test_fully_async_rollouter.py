@@ -99,7 +99,7 @@ async def train(core: Any, count: int) -> list[Any]:
     return samples
 
 
-def test_a_failure_ends_the_run_with_its_cause_and_leaves_no_task() -> None:  # MQ01, MQ02
+def test_a_failure_ends_the_run_with_its_cause_and_leaves_no_task() -> None:
     def third_fails(uid: str, before: int) -> Any:
         return RuntimeError("injected") if uid == "0-2-2" else asyncio.sleep(3600, [1.0, 1.0])
 
@@ -127,7 +127,7 @@ def test_the_end_of_the_data_is_no_failure() -> None:
     asyncio.run(scenario())
 
 
-def test_at_threshold_zero_new_groups_wait_for_the_new_weights() -> None:  # MQ11
+def test_at_threshold_zero_new_groups_wait_for_the_new_weights() -> None:
     async def scenario() -> None:
         core = rollouter(good, rows=12, required=4)
         fit = asyncio.create_task(core.fit())
@@ -143,7 +143,7 @@ def test_at_threshold_zero_new_groups_wait_for_the_new_weights() -> None:  # MQ1
     asyncio.run(scenario())
 
 
-def test_each_group_carries_the_version_under_which_it_began() -> None:  # MQ10
+def test_each_group_carries_the_version_under_which_it_began() -> None:
     async def scenario() -> None:
         core = rollouter(good, rows=6, required=2)
         fit = asyncio.create_task(core.fit())
@@ -162,7 +162,7 @@ def test_each_group_carries_the_version_under_which_it_began() -> None:  # MQ10
     ["aborted", PeerLost("rollout server 0 has died"), ray.exceptions.TaskCancelledError()],
     ids=["aborted by an update", "a lost server", "cancelled by Ray"],
 )
-def test_an_interruption_is_no_error_and_the_prompt_is_generated_again(interruption: Any) -> None:  # MQ04, MQ08
+def test_an_interruption_is_no_error_and_the_prompt_is_generated_again(interruption: Any) -> None:
     async def scenario() -> None:
         core = rollouter(lambda uid, before: interruption if uid == "0-1-1" and not before else good(uid, before))
         fit = asyncio.create_task(core.fit())
@@ -200,7 +200,7 @@ def test_a_group_without_any_score_makes_room_for_another_prompt() -> None:
     asyncio.run(scenario())
 
 
-def test_the_data_options_hold_here_too(tmp_path: Path) -> None:  # MQ14
+def test_the_data_options_hold_here_too(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     rows = [{"prompt": [{"role": "user", "content": f"w{i}"}], "data_source": "sums"} for i in range(10)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

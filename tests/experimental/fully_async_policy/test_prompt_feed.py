@@ -62,7 +62,7 @@ def test_a_row_that_a_sampler_gives_twice_is_two_prompts(tmp_path: Path) -> None
     assert uids(PromptFeed([{"x": 0}, {"x": 1}], data, epochs=1)) == ["0-1-0", "0-1-1"]
 
 
-def test_a_resumed_feed_goes_on_where_the_first_one_stopped_also_at_the_end_of_an_epoch() -> None:  # CK01
+def test_a_resumed_feed_goes_on_where_the_first_one_stopped_also_at_the_end_of_an_epoch() -> None:
     whole = uids(feed())
     for stop in range(1, 9):
         first, second = feed(), feed()
@@ -99,7 +99,7 @@ class Rows(list):
         return list(self)
 
 
-def test_other_rows_under_the_old_uids_are_refused() -> None:  # CK08
+def test_other_rows_under_the_old_uids_are_refused() -> None:
     data = OmegaConf.create({"shuffle": True, "seed": 1, "dataloader_num_workers": 0})
     first = PromptFeed(Rows({"x": row} for row in range(4)), data, epochs=2)
     uids(first, 3)

@@ -31,7 +31,7 @@ def test_each_score_stands_on_its_last_token_and_extras_are_columns() -> None:
     assert scored.non_tensor_batch["acc"].tolist() == [1, None, None]
 
 
-def test_what_could_not_be_scored_is_left_out_of_its_group() -> None:  # RW13
+def test_what_could_not_be_scored_is_left_out_of_its_group() -> None:
     scored = scores_to_data(batch([3, 3, 3]), [answer(1.0), answer(None, "boom"), answer(0.0)])
     assert scored.non_tensor_batch["reward_error"].tolist() == [None, "boom", None]
     assert math.isnan(scored.batch["rm_scores"][1, 2])

@@ -4,10 +4,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,8 +67,8 @@ else:
 """
 
 
-def run_driver(log_dir: Path, then: str) -> tuple[subprocess.Popen, dict]:
-    env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+def run_driver(log_dir: Path, then: str, **exported: str) -> tuple[subprocess.Popen, dict]:
+    env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | exported
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(log_dir), then], stdout=subprocess.PIPE, text=True, env=env
     )
@@ -131,8 +134,18 @@ def test_a_cluster_of_our_own_starts_runs_and_ends_without_a_trace(tmp_path: Pat
     assert not (tmp_path / "ray").is_symlink()
 
 
-def test_after_a_kill_of_the_driver_no_process_of_the_cluster_stays(tmp_path: Path) -> None:
-    driver, said = run_driver(tmp_path, "sleep")
+@pytest.fixture
+def taken_tmp() -> Iterator[Path]:
+    """A temporary directory where somebody has the name of this user's directory; short, for Ray's sockets."""
+    directory = Path(tempfile.mkdtemp(prefix="t"))
+    (directory / f"verl-{os.getuid()}").touch(mode=0o600)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_after_a_kill_of_the_driver_no_process_of_the_cluster_stays(tmp_path: Path, taken_tmp: Path) -> None:
+    driver, said = run_driver(tmp_path, "sleep", TMPDIR=str(taken_tmp), VERL_JOB_ID="cafe", VERL_RUN_DIR="")
+    assert Path(said["temp_dir"]).parent == taken_tmp / f"verl-{os.getuid()}-cafe", "another name was chosen"
     pids = family(driver.pid)
     assert len(pids) > 8
     driver.send_signal(signal.SIGKILL)
@@ -216,7 +229,7 @@ subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stderr=su
 """
 
 
-def test_named_semaphores_go_with_the_processes_that_had_them(tmp_path: Path) -> None:  # TR10
+def test_named_semaphores_go_with_the_processes_that_had_them(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     with (tmp_path / "cluster" / "worker.err").open("a") as log:
         # A session of its own, killed whole as Ray kills a worker: Python's own clean-up dies with it.

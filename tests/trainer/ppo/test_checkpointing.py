@@ -89,7 +89,7 @@ def test_the_same_version_is_written_once(tmp_path: Path) -> None:
     assert asyncio.run(again.maybe_save(7, step=9, final=True)) is None
 
 
-def test_versions_are_saved_at_multiples_and_at_the_end(tmp_path: Path) -> None:  # CK06
+def test_versions_are_saved_at_multiples_and_at_the_end(tmp_path: Path) -> None:
     def saved(frequency: int | None) -> list[int]:
         saver = keeper(tmp_path / str(frequency), FolderGroup(), save_freq=frequency)
         versions = [v for v in range(1, 6) if asyncio.run(saver.maybe_save(v, step=v)) is not None]
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [None, 0, -1])
-def test_without_a_number_to_keep_nothing_is_deleted(tmp_path: Path, keep: int | None) -> None:  # CK02
+def test_without_a_number_to_keep_nothing_is_deleted(tmp_path: Path, keep: int | None) -> None:
     saver = keeper(tmp_path, FolderGroup(), save_freq=1, max_actor_ckpt_to_keep=keep)
     for version in range(1, 4):
         asyncio.run(saver.maybe_save(version, step=version))
@@ -125,7 +125,7 @@ def test_without_a_number_to_keep_nothing_is_deleted(tmp_path: Path, keep: int |
 )
 def test_the_step_is_read_from_the_last_component_of_a_path(
     tmp_path: Path, given: str, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # CK04
+) -> None:
     (tmp_path / given).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for path in (given, str(tmp_path / given)):
@@ -134,7 +134,7 @@ def test_the_step_is_read_from_the_last_component_of_a_path(
 
 
 @pytest.mark.parametrize("given", ["global_step_37/actor", "global_step_x", "global_step_1_2", ""])
-def test_a_path_that_does_not_end_in_a_step_is_refused(tmp_path: Path, given: str) -> None:  # CK04
+def test_a_path_that_does_not_end_in_a_step_is_refused(tmp_path: Path, given: str) -> None:
     (tmp_path / given).mkdir(parents=True, exist_ok=True)
     with pytest.raises(CheckpointError, match="resume_from_path"):
         find_resume_folder(options(tmp_path, resume_mode="resume_path", resume_from_path=str(tmp_path / given)))

@@ -89,7 +89,7 @@ def test_a_prompt_has_the_same_uid_in_every_run_and_another_in_every_epoch() -> 
     assert first == again and len(set(first)) == 16
 
 
-def test_remax_compares_with_one_greedy_answer_a_prompt() -> None:  # TR04
+def test_remax_compares_with_one_greedy_answer_a_prompt() -> None:
     loops = Loops([0.2, 0.6])
     batch = asyncio.run(source(loops, "remax").next_batch(1, {}))
     assert sorted(len(call) for call in loops.calls) == [2, 2 * N]
@@ -103,7 +103,7 @@ def test_a_greedy_answer_without_a_score_is_no_baseline_of_zero() -> None:
 
 
 @pytest.mark.parametrize("stop", range(1, 9))
-def test_a_resumed_source_has_the_batches_and_the_epoch_that_were_left(stop: int) -> None:  # CK01
+def test_a_resumed_source_has_the_batches_and_the_epoch_that_were_left(stop: int) -> None:
     def rest(parts: GenerateNow, count: int | None = None) -> list[tuple[int, list[str]]]:
         async def scenario() -> list[tuple[int, list[str]]]:
             found: list[tuple[int, list[str]]] = []

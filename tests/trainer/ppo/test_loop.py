@@ -80,14 +80,14 @@ def no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("last_step", "reason"), [(100, "data"), (6, "steps"), (None, "data")])
 def test_the_last_step_is_saved_once_whichever_bound_ends_the_run(
     save_freq: int, expected: list[tuple[int, int]], last_step: int | None, reason: str
-) -> None:  # TR08
+) -> None:
     parts = Parts(batches=6, save_freq=save_freq)
     assert run(parts, last_step) == reason
     assert parts.saved == expected
     assert parts.log.count("validate 6") == 1
 
 
-def test_the_steps_behind_the_last_version_are_published_saved_and_measured() -> None:  # TR08
+def test_the_steps_behind_the_last_version_are_published_saved_and_measured() -> None:
     parts = Parts(batches=6, trigger=4, save_freq=1)
     run(parts)
     assert parts.log[-5:] == ["step 6", "publish 2", "save 2 after step 6", "validate 2", "record 2"]

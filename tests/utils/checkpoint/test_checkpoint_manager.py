@@ -31,7 +31,6 @@ from verl.utils.checkpoint.checkpoint_manager import (
     ],
 )
 def test_the_step_is_in_the_last_component(path, step):
-    """CK04."""
     assert step_of(path) == step
 
 
@@ -106,7 +105,7 @@ def test_saving_a_step_again_does_not_count_twice(tmp_path):
 
 
 def test_random_states_come_back_and_a_foreign_devices_is_left_aside():
-    """GD06: a checkpoint of a GPU machine is loaded on a CPU machine."""
+    """A checkpoint of a GPU machine is loaded on a CPU machine."""
     state = BaseCheckpointManager.get_rng_state()
     drawn = (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random())
     BaseCheckpointManager.load_rng_state({**state, "cuda": torch.zeros(16, dtype=torch.uint8)})

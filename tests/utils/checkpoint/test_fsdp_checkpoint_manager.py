@@ -62,8 +62,6 @@ def test_model_moments_and_schedule_come_back(tiny_model_dir, tmp_path):
 
 
 def test_a_parameter_that_never_had_a_gradient_starts_fresh(tiny_model_dir, tmp_path):
-    """CK10."""
-
     def build() -> tuple[nn.Module, FSDPCheckpointManager]:
         model = tiny(tiny_model_dir)
         model.unused = nn.Parameter(torch.ones(3))
@@ -83,7 +81,6 @@ def test_a_parameter_that_never_had_a_gradient_starts_fresh(tiny_model_dir, tmp_
 
 
 def test_a_tied_head_is_written_once_and_is_tied_again_after_loading(tiny_model_dir, tmp_path):
-    """CK12."""
     model = tiny(tiny_model_dir)
     manager_of(model, str(tiny_model_dir), save_contents=["model", "hf_model"]).save_checkpoint(str(tmp_path / "s"))
     saved = torch.load(tmp_path / "s" / "model_world_size_1_rank_0.pt", weights_only=True)
@@ -114,7 +111,6 @@ def test_the_exported_configuration_names_the_model_and_not_its_sharded_form(tin
 
 @pytest.mark.parametrize("source", ["", None, "/no/such/model", "nobody/nothing"])
 def test_missing_side_files_never_fail_a_checkpoint(tiny_model_dir, tmp_path, source):
-    """CK11."""
     model = tiny(tiny_model_dir)
     model.generation_config.temperature = -1.0
     manager_of(model, source, save_contents=["hf_model"]).save_checkpoint(str(tmp_path / "s"))

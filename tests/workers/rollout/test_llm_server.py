@@ -140,7 +140,7 @@ def test_short_answers_of_a_group_do_not_wait_for_the_long_one(make_client: Any)
 
 def test_counts_are_balanced_after_errors_deadlines_and_cancellation(
     replica: Any, make_client: Any, balancer: GlobalRequestLoadBalancer
-) -> None:  # RS10
+) -> None:
     async def scenario() -> dict[str, Any]:
         client, hurried = make_client(), make_client(deadline_s=0.2)
         for _ in range(3):

@@ -40,7 +40,7 @@ print([balancer.acquire_server(f"det-{i}") for i in range(10)])
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "least in flight"])
-def test_the_mapping_is_the_same_in_every_launch(mode: str) -> None:  # RS08
+def test_the_mapping_is_the_same_in_every_launch(mode: str) -> None:
     launches = [
         subprocess.run(
             [sys.executable, "-c", MAPPING, mode, servers],
@@ -55,7 +55,7 @@ def test_the_mapping_is_the_same_in_every_launch(mode: str) -> None:  # RS08
     assert len(set(eval(launches[0]))) > 1, "requests must be spread"
 
 
-def test_counts_are_balanced_when_a_server_leaves_and_comes_back() -> None:  # RS10
+def test_counts_are_balanced_when_a_server_leaves_and_comes_back() -> None:
     balancer = GlobalRequestLoadBalancer(["A"])
     balancer.acquire_server("r1")
     balancer.remove_server("A")

@@ -46,7 +46,7 @@ def whole(answers: list[PartialAnswer], server: Any) -> list[TokenOutput]:
     return [outputs[index] for index in range(len(answers))]
 
 
-def test_an_aborted_answer_is_continued_with_the_tokens_it_has() -> None:  # MQ08
+def test_an_aborted_answer_is_continued_with_the_tokens_it_has() -> None:
     server = ScriptedServer([piece([1, 2], "aborted", 5, [-0.1, -0.2]), piece([3], "completed", 6, [-0.3])])
     output = run(server, PartialAnswer([7, 8], {}, budget=10, partial_rollout=True))
     assert output.token_ids == [1, 2, 3]
@@ -58,7 +58,7 @@ def test_an_aborted_answer_is_continued_with_the_tokens_it_has() -> None:  # MQ0
     assert output.extra_fields["token_versions"] == [5, 5, 6]
 
 
-def test_without_partial_rollout_an_aborted_answer_stays_aborted() -> None:  # MQ08
+def test_without_partial_rollout_an_aborted_answer_stays_aborted() -> None:
     server = ScriptedServer([piece([1, 2], "aborted", 5)])
     output = run(server, PartialAnswer([7, 8], {}, budget=10, partial_rollout=False))
     assert output.aborted

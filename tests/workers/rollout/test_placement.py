@@ -61,7 +61,7 @@ def test_the_environment_of_a_server_names_job_replica_and_switches(job_env: Pat
     assert server_environment(HSA_NO_SCRATCH_RECLAIM="0")["HSA_NO_SCRATCH_RECLAIM"] == "0"
 
 
-def test_ray_must_not_hide_devices_from_a_server(job_env: Path) -> None:  # GD03
+def test_ray_must_not_hide_devices_from_a_server(job_env: Path) -> None:
     flags = ("RAY_EXPERIMENTAL_NOSET_", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
     told = {
         name: {key: value for key, value in server_environment(VERL_PLATFORM=name).items() if key.startswith(flags)}

@@ -19,7 +19,7 @@ TRAIN = {
 }
 
 
-def test_each_sampling_field_reaches_a_training_request() -> None:  # RS03
+def test_each_sampling_field_reaches_a_training_request() -> None:
     params = sampling_params(TRAIN, validate=False)
     assert {key: params[key] for key in ("temperature", "top_p", "top_k", "repetition_penalty", "ignore_eos")} == {
         "temperature": 0.3,
@@ -31,7 +31,7 @@ def test_each_sampling_field_reaches_a_training_request() -> None:  # RS03
     assert params["logprobs"] is True
 
 
-def test_validation_uses_its_own_values_where_it_has_them() -> None:  # RS03
+def test_validation_uses_its_own_values_where_it_has_them() -> None:
     rollout = TRAIN | {"val_kwargs": {"temperature": 0, "top_p": 1.0, "top_k": -1, "repetition_penalty": None}}
     params = sampling_params(rollout, validate=True)
     assert (params["temperature"], params["top_p"], params["top_k"]) == (0, 1.0, -1)
@@ -40,7 +40,7 @@ def test_validation_uses_its_own_values_where_it_has_them() -> None:  # RS03
     assert sampling_params(rollout, validate=False)["temperature"] == 0.3
 
 
-def test_no_request_carries_the_engine_seed() -> None:  # RS02
+def test_no_request_carries_the_engine_seed() -> None:
     assert "seed" not in sampling_params(TRAIN, validate=False)
     assert "seed" not in sampling_params(TRAIN | {"val_kwargs": {"seed": 3}}, validate=True)
 
@@ -51,7 +51,7 @@ def test_do_sample_false_means_greedy_in_training() -> None:
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "top_k", "repetition_penalty", "ignore_eos", "val_kwargs"])
 @pytest.mark.parametrize("validate", [False, True])
-def test_null_counts_as_not_set(name: str, validate: bool) -> None:  # RS01
+def test_null_counts_as_not_set(name: str, validate: bool) -> None:
     rollout: dict[str, Any] = TRAIN | {"val_kwargs": {"temperature": None}, name: None}
     assert None not in sampling_params(rollout, validate=validate).values()
 

@@ -32,7 +32,7 @@ async def get(port: int, path: str) -> tuple[int, Any]:
     return int(head.split()[1]), json.loads(body)
 
 
-def test_eight_servers_at_once_have_eight_ports_and_answer() -> None:  # RS06
+def test_eight_servers_at_once_have_eight_ports_and_answer() -> None:
     async def scenario() -> tuple[set[int], list[tuple[int, Any]]]:
         def facts(index: int) -> Any:
             async def health() -> dict[str, Any]:

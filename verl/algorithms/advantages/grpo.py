@@ -136,13 +136,18 @@ def gdpo_rewards(config: Any, non_tensor_batch: dict[str, Any] | None) -> Tensor
     """The separate rewards [K, B], float64, NaN where a trajectory lacks one."""
     keys = setting(config, "gdpo_reward_keys")
     if not keys:
-        raise ConfigError("adv_estimator=gdpo needs the names of its rewards", where="algorithm.gdpo_reward_keys")
+        raise ConfigError(
+            "adv_estimator=gdpo needs the names of its rewards",
+            where="algorithm.gdpo_reward_keys",
+            remedy="add +algorithm.gdpo_reward_keys=[…]",
+        )
     columns = non_tensor_batch or {}
     missing = [key for key in keys if key not in columns]
     if missing:
         raise DataError(
-            "rewards named in algorithm.gdpo_reward_keys are not in the batch",
-            got=missing,
+            f"rewards named there are not in the batch: {missing}",
+            where="algorithm.gdpo_reward_keys",
+            got=list(keys),
             expected=f"among {sorted(columns)}",
             remedy="return them from compute_score",
         )

@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from verl.errors import ConfigError, WaitTimeout
-from verl.launch_info import LaunchInfo, default_run_root
+from verl.launch_info import LaunchInfo, default_run_root, own_root
 from verl.single_controller.ray import reaper
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 
@@ -105,7 +105,7 @@ def _attach(address: str, arguments: dict[str, Any], environment: dict[str, Any]
 def _start(arguments: dict[str, Any], environment: dict[str, Any], log_dir: Path | None) -> RayJob:
     for name, value in _QUICK_START_ENV.items():
         os.environ.setdefault(name, value)
-    root = Path(arguments.pop("_temp_dir", default_run_root()))
+    root = Path(arguments.pop("_temp_dir", None) or own_root(default_run_root()))
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Short, because Ray puts sockets below it whose paths end at 107 bytes.
     temp_dir = Path(tempfile.mkdtemp(prefix="r", dir=root))

@@ -51,7 +51,7 @@ def find_latest_ckpt_path(path: str | None, directory_format: str = "global_step
 
 
 def step_of(path: str | Path) -> int:
-    """Step number in the last component of `…/global_step_N`; anything else is an error (CK04)."""
+    """Step number in the last component of `…/global_step_N`; anything else is an error."""
     name = Path(os.path.abspath(os.path.expanduser(path))).name
     match = _STEP_FOLDER.fullmatch(name)
     if match is None:
@@ -161,7 +161,7 @@ class BaseCheckpointManager:
 
     @staticmethod
     def load_rng_state(rng_state: dict[str, Any]) -> None:
-        """Restore what `get_rng_state` gave; entries of a device that this machine lacks are left aside (GD06)."""
+        """Restore what `get_rng_state` gave; entries of a device that this machine lacks are left aside."""
         torch.set_rng_state(rng_state["cpu"])
         np.random.set_state(rng_state["numpy"])
         random.setstate(rng_state["random"])

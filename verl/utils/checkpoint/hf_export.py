@@ -34,12 +34,12 @@ def write_config(model: Any, folder: Path) -> None:
     try:
         generation.save_pretrained(folder)
     except (OSError, ValueError) as error:
-        # A side file never fails a checkpoint (CK11): the weights are what cannot be made again.
+        # A side file never fails a checkpoint: the weights are what cannot be made again.
         logger.warning("generation_config.json is not written: %s", error)
 
 
 def copy_side_files(source: str | None, folder: Path, processing_class: Any = None) -> None:
-    """Tokenizer, processor, chat template and custom code of the base model; a warning where there are none (CK11)."""
+    """Tokenizer, processor, chat template and custom code of the base model; a warning where there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         if processing_class is not None:

@@ -69,7 +69,7 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 
 
 def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Any], where: str) -> None:
-    """Restore what was saved; a parameter without an entry never had a gradient and starts fresh (CK10)."""
+    """Restore what was saved; a parameter without an entry never had a gradient and starts fresh."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     if len(saved["param_groups"]) != len(optimizer.param_groups):
         raise CheckpointError(

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of micro-batches and ranks to the numbers of one mini-batch, each by its own rule (ML05)."""
+"""Metrics of micro-batches and ranks to the numbers of one mini-batch, each by its own rule."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ def count_globally(data: DataProto, dp_group: dist.ProcessGroup | None) -> Batch
     """Trained tokens (`loss_mask`, else `response_mask`) and the sequences that have any.
 
     Rows with an empty mask are padding or aborted; counting them would make the loss depend on how a batch was
-    padded (TR03).
+    padded.
     """
     mask_BT = (data.batch["loss_mask"] if "loss_mask" in data.batch else data.batch["response_mask"]).bool()
     local = [float(mask_BT.sum()), float(mask_BT.any(-1).sum())]

@@ -126,7 +126,7 @@ def test_training_equals_a_plain_pytorch_loop(make_engine, make_batch, weighted_
 
 
 def test_padded_rows_change_neither_counts_nor_weights(make_engine, make_batch, weighted_nll, weights_of):
-    """TR03: 10 rows padded to 12 with rows whose mask is zero."""
+    """10 rows padded to 12 with rows whose mask is zero."""
     lengths = [*LENGTHS, (2, 3), (3, 3)]
     data = make_batch(lengths)
     padded = make_batch(lengths)

@@ -72,7 +72,7 @@ def test_data_parallel_engines_of_one_node_do_not_share_addresses(in_job: Launch
     assert ranks == list(range(8))
 
 
-def test_the_address_fits_and_its_directory_is_private(tmp_path: Path) -> None:  # WT16
+def test_the_address_fits_and_its_directory_is_private(tmp_path: Path) -> None:
     info = LaunchInfo("0123abcd", tmp_path / "run")
     handle = weight_socket_handle(info, 10_000, 127)
     assert len(os.fsencode(handle.removeprefix("ipc://"))) <= MAX_SOCKET_PATH_BYTES

@@ -49,7 +49,7 @@ def rollout_keys() -> list[str]:
     "key", [key for key in rollout_keys() if key not in ("name", "prompt_length", "response_length")]
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_any_optional_key_may_be_null(rollout_config: Make, key: str, device: str) -> None:  # RS01
+def test_any_optional_key_may_be_null(rollout_config: Make, key: str, device: str) -> None:
     rollout = rollout_config(**{key: None})
     args = arguments(rollout, device=device)
     assert None not in args.values()
@@ -59,11 +59,11 @@ def test_any_optional_key_may_be_null(rollout_config: Make, key: str, device: st
 @pytest.mark.parametrize(("seed", "replica_rank", "expected"), [(None, 2, 2), (7, 2, 9), (0, 0, 0)])
 def test_engine_seed_is_the_sum_of_seed_and_replica(
     rollout_config: Make, seed: int | None, replica_rank: int, expected: int
-) -> None:  # RS01
+) -> None:
     assert arguments(rollout_config(seed=seed), replica_rank=replica_rank)["seed"] == expected
 
 
-def test_replicas_explore_differently(rollout_config: Make) -> None:  # RS02
+def test_replicas_explore_differently(rollout_config: Make) -> None:
     assert {arguments(rollout_config(seed=0), replica_rank=rank)["seed"] for rank in range(3)} == {0, 1, 2}
 
 

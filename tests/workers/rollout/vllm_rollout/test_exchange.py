@@ -74,7 +74,7 @@ def test_log_probs_of_the_sampled_token_are_zero_alternatives(
     assert params.logprobs == expected
 
 
-def test_every_sampling_field_reaches_the_engine(vllm: SimpleNamespace) -> None:  # RS03
+def test_every_sampling_field_reaches_the_engine(vllm: SimpleNamespace) -> None:
     asked = {
         "temperature": 0.3,
         "top_p": 0.9,

@@ -136,7 +136,7 @@ def test_one_request_can_be_aborted(replica: Any) -> None:
     assert asyncio.run(replica.abort_request("gone")) == {"aborted": False, "request_id": "gone"}
 
 
-def test_control_calls_get_through_to_a_saturated_server(replica: Any) -> None:  # RS04
+def test_control_calls_get_through_to_a_saturated_server(replica: Any) -> None:
     assert replica.max_concurrency >= 64 + 16
 
     async def scenario() -> list[Any]:
@@ -156,7 +156,7 @@ def test_control_calls_get_through_to_a_saturated_server(replica: Any) -> None: 
 @pytest.mark.parametrize(("max_num_seqs", "least"), [(2000, 2016), (64, 1000), (None, 1000)])
 def test_concurrency_of_the_actor_covers_the_slots_and_control(
     rollout_config: Any, model_config: Any, max_num_seqs: int | None, least: int
-) -> None:  # RS04
+) -> None:
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
 
     assert vLLMReplica(0, rollout_config(max_num_seqs=max_num_seqs), model_config).max_concurrency == least

@@ -40,7 +40,7 @@ class Router(nn.Module):
         self.register_buffer("bias_corr", torch.zeros(4))
 
 
-def test_buffers_are_filled_in_place() -> None:  # WT12
+def test_buffers_are_filled_in_place() -> None:
     module = Router()
     pointers = module.w.data_ptr(), module.bias_corr.data_ptr()
     load_into_module(module, [("w", torch.ones(3)), ("bias_corr", torch.arange(4.0))])

@@ -45,7 +45,10 @@ def mixed_precision(config: Any, device_type: str) -> MixedPrecisionPolicy:
     wanted = dict(config.get("mixed_precision") or {})
     default = "fp32" if device_type == "cpu" else config.get("dtype", "bfloat16")
     if "param_dtype" not in wanted and default == "fp32" and not PrecisionType.is_fp32(config.get("dtype", "fp32")):
-        logger.info("computing in fp32 on this CPU; set fsdp_config.mixed_precision.param_dtype to force another dtype")
+        logger.info(
+            "computing in fp32 on this CPU; to force another dtype for the actor, add "
+            "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16"
+        )
     return MixedPrecisionPolicy(
         param_dtype=PrecisionType.to_dtype(wanted.get("param_dtype", default)),
         reduce_dtype=PrecisionType.to_dtype(wanted.get("reduce_dtype", "fp32")),
@@ -102,7 +105,7 @@ def enable_recompute(model: PreTrainedModel) -> None:
 def fill_from_rank_zero(model: nn.Module, sources: Mapping[str, torch.Tensor] | None) -> None:
     """Give every rank its part of the whole tensors that rank 0 holds by name in `sources` (None elsewhere).
 
-    Collectives run in name order, so that it does not matter in which order a rank registered its tensors (WT18).
+    Collectives run in name order, so that it does not matter in which order a rank registered its tensors.
     Buffers that are not in the state dict (rotary frequencies) travel as well: nothing else computes them.
     """
     for name, target in sorted(named_tensors(model).items()):
