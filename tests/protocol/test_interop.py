@@ -14,6 +14,8 @@ COLUMNS = {
     "extra": [{"a": 1}, {}],
     "prompt": [[{"role": "user", "content": "x"}], [{"role": "user", "content": "y"}]],
     "nothing": [None, None],
+    "perhaps": [None, "x"],
+    "messages of one length": [[{"role": "user", "content": "x"}, {}], [{"role": "tool", "content": None}, {}]],
     "name": ["a", "b"],
 }
 

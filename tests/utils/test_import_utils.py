@@ -30,6 +30,17 @@ def test_a_file_is_loaded_once(user_file: Path) -> None:
     assert import_utils.load_module(module_path=f"file://{user_file}") is first
 
 
+def test_two_files_are_two_modules_however_often_they_are_asked_for(tmp_path: Path) -> None:
+    for name, score in (("a.py", 1), ("b.py", 2), ("with space/a.py", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        count = f"open({str(tmp_path / 'runs')!r}, 'a').write({str(score)!r})\n"
+        (tmp_path / name).write_text(count + f"def compute_score():\n    return {score}\n")
+    names = ("a.py", "b.py", "a.py", "with space/a.py", "a.py")
+    scores = [import_utils.load_extern_object(str(tmp_path / name), "compute_score")() for name in names]
+    assert scores == [1, 2, 1, 3, 1]
+    assert (tmp_path / "runs").read_text() == "123", "each file ran once"
+
+
 def test_a_module_gets_the_name_it_was_given(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_scorer", None)
     module = import_utils.load_module(str(user_file), module_name="my_scorer")

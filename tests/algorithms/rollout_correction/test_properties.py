@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from verl.algorithms.rollout_correction.apply import Correction, correct
 from verl.algorithms.rollout_correction.spec import parse_correction
+from verl.algorithms.rollout_correction.statistics import effective_sample_size, fraction, summarize
 
 ROWS, WIDTH = 6, 5
 SPECS = {
@@ -79,3 +80,15 @@ def test_a_batch_without_a_token_gives_zeros(name: str) -> None:
     found = run(name, old, rollout, torch.zeros_like(mask))
     assert not found.weights.any() and not found.mask.any()
     assert all(np.isfinite(value) for value in found.metrics.values())
+
+
+def test_weights_of_seventeen_million_tokens_are_summarised() -> None:
+    """More than torch.quantile takes, and than one float32 counter counts."""
+    weights = torch.ones(17_000_000)
+    weights[::4] = 2.0
+    mask = torch.ones(1, dtype=torch.bool).expand_as(weights)
+    mean, std, largest, smallest = summarize(weights, mask)
+    assert (mean, largest, smallest) == (pytest.approx(1.25, rel=1e-6), 2.0, 1.0)
+    assert std == pytest.approx(np.sqrt(3 / 16), rel=1e-5)
+    assert fraction(weights > 1.5, mask) == pytest.approx(0.25, rel=1e-6)
+    assert effective_sample_size(weights, mask) == pytest.approx(1.25**2 / 1.75, rel=1e-5)

@@ -11,6 +11,7 @@ import pytest
 from loop_parts import make_config, make_row
 from omegaconf import OmegaConf
 from scripted_client import ScriptedClient
+from word_tokenizer import BARE, word_tokenizer
 
 from verl.errors import ConfigError, DataError
 from verl.experimental.agent_loop import AgentLoopWorker
@@ -81,6 +82,39 @@ def test_tools_are_in_the_prompt_of_a_single_turn_too(tiny_model_dir: Path, tmp_
     worker = AgentLoopWorker(config, client)
     run_group(worker, make_row("1+1=", "2"), n=1)
     assert worker.tokenizer.decode(client.calls[0][0][1]) == "calculator1+1="
+
+
+@pytest.mark.parametrize(
+    ("truncation", "kept"),
+    [
+        ("left", [*range(5, 25)]),
+        ("right", [*range(20)]),
+        ("middle", [*range(10), *range(15, 25)]),
+        ("error", None),
+    ],
+)
+def test_a_prompt_longer_than_allowed_with_its_tools_is_cut_as_the_data_section_says(
+    tmp_path: Path, truncation: str, kept: list[int] | None
+) -> None:
+    """15 words and a tool of 10 against 20: what the filter of the data set measures is what is sent."""
+    tokenizer = word_tokenizer(BARE)
+    tokenizer.save_pretrained(tmp_path / "model")
+    schema = {"type": "object", "properties": {}, "required": []}
+    function = {"name": "calculator", "description": "", "parameters": schema}
+    tool = {"class_name": "verl.tools.base_tool.BaseTool", "tool_schema": {"type": "function", "function": function}}
+    OmegaConf.save(OmegaConf.create({"tools": [tool]}), tmp_path / "tools.yaml")
+    rollout = "actor_rollout_ref.rollout"
+    keys = {f"{rollout}.prompt_length": 20, "data.truncation": truncation, "data.max_prompt_length": 20}
+    config = make_config(tmp_path / "model", **keys, **{"data.tool_config_path": str(tmp_path / "tools.yaml")})
+    client, row = ScriptedClient(), make_row(" ".join(f"w{index}" for index in range(15)), "x", index=7)
+    worker = AgentLoopWorker(config, client)
+    if kept is None:
+        with pytest.raises(DataError, match=r"row with index 7.*25 tokens.*at most 20"):
+            run_group(worker, row, n=1)
+        return
+    run_group(worker, row, n=1)
+    words = ["tool", "calculator", *"one two three four five six seven eight".split(), *(f"w{i}" for i in range(15))]
+    assert tokenizer.decode(client.calls[0][0][1]).split() == [words[index] for index in kept]
 
 
 class Echo(AgentLoopBase):
@@ -203,6 +237,9 @@ def test_vision_models_must_not_write_placeholders(tiny_model_dir: Path) -> None
     assert "logit_bias" not in worker._params(job, 0)
     worker.banned = (9, 10)
     assert worker._params(job, 0)["logit_bias"] == {9: -100.0, 10: -100.0}
+    # Who bans tokens of their own has both.
+    worker.sampling_params[False] = {"logit_bias": {3: -100.0}}
+    assert worker._params(job, 0)["logit_bias"] == {3: -100.0, 9: -100.0, 10: -100.0}
 
 
 def test_coalesced_calls_share_a_failure_and_survive_a_cancelled_sibling() -> None:

@@ -117,9 +117,10 @@ def test_a_failure_ends_the_run_with_its_cause_and_leaves_no_task() -> None:
 
 def test_the_end_of_the_data_is_no_failure() -> None:
     async def scenario() -> None:
-        core = rollouter(good, rows=4, required=4, threshold=1.0)
+        core = rollouter(good, rows=3, required=3, threshold=1.0)
         await asyncio.wait_for(core.fit(), timeout=5)
-        assert len(await train(core, 4)) == 4
+        assert core.ledger.staleness_samples == core.generated == 3, "the end counts as no group"
+        assert len(await train(core, 3)) == 3
         with pytest.raises(QueueClosed, match="all prompts are generated") as closed:
             await core.queue.take(1)
         assert not closed.value.failed
@@ -175,6 +176,28 @@ def test_an_interruption_is_no_error_and_the_prompt_is_generated_again(interrupt
         assert core.agent_loops.asked["0-1-1"] == 2 and core.agent_loops.asked["0-2-2"] == 1
         # Nothing of the interrupted attempt reached the trainer.
         assert core.ledger.dropped_total == 1 and core.generated == 10
+
+    asyncio.run(scenario())
+
+
+def test_beside_an_interruption_a_real_error_still_ends_the_run() -> None:
+    async def fails_later() -> Any:
+        await asyncio.sleep(0.1)
+        raise ValueError("injected")
+
+    def answer(uid: str, before: int) -> Any:
+        if uid == "0-1-1" and not before:
+            return ray.exceptions.TaskCancelledError()
+        return fails_later() if uid == "0-2-2" else good(uid, before)
+
+    async def scenario() -> None:
+        core = rollouter(answer, rows=3, required=3)
+        with pytest.raises(ValueError, match="injected"):
+            await asyncio.wait_for(core.fit(), timeout=5)
+        assert core.agent_loops.asked == {"0-0-0": 1, "0-1-1": 2, "0-2-2": 1}
+        assert core.ledger.drop_reasons.total() == 1 and core.generated == 2
+        with pytest.raises(QueueClosed, match="injected"):
+            await core.queue.take(1)
 
     asyncio.run(scenario())
 

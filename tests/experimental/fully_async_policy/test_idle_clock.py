@@ -11,13 +11,23 @@ def test_without_a_pause_nothing_is_idle() -> None:
     assert IdleClock(100).window(110) == {"active_time": 10, "version_time": 10, "idle_ratio": 0.0}
 
 
-def test_all_pauses_add_up_and_an_open_one_counts_to_now() -> None:
+@pytest.mark.parametrize(("still_paused", "ratio"), [(False, 0.3), (True, 0.5)])
+def test_all_pauses_add_up_and_an_open_one_counts_to_now(still_paused: bool, ratio: float) -> None:
     clock = IdleClock(100)
     for start, end in ((101, 103), (105, 106)):
         clock.pause(start)
         clock.resume(end)
-    clock.pause(108)
-    assert clock.window(110)["idle_ratio"] == pytest.approx(0.5)
+    if still_paused:
+        clock.pause(108)
+    assert clock.window(110)["idle_ratio"] == pytest.approx(ratio)
+
+
+def test_a_pause_that_ended_before_the_window_counts_no_more() -> None:
+    clock = IdleClock(80)
+    clock.pause(90)
+    clock.resume(99)
+    clock.window(100)
+    assert clock.window(110)["idle_ratio"] == 0.0
 
 
 def test_a_pause_that_began_before_the_window_counts_only_inside_it() -> None:

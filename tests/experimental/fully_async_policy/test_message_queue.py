@@ -28,14 +28,16 @@ def test_a_full_queue_makes_the_producer_wait_and_loses_nothing() -> None:
         queue = MessageQueueCore(max_queue_size=3)
         for name in "abc":
             assert await queue.put_sample(Sample(name))
-        waiting = asyncio.create_task(queue.put_sample(Sample("d")))
+        waiting = [asyncio.create_task(queue.put_sample(Sample(name))) for name in "de"]
         await asyncio.sleep(0.05)
-        assert not waiting.done()
+        assert not any(task.done() for task in waiting)
+        assert (await queue.get_statistics())["total_produced"] == 3, "what waits is not yet counted"
         assert [sample.name for sample in await queue.take(2)] == ["a", "b"]
-        assert await waiting
+        assert await asyncio.gather(*waiting) == [True, True]
         statistics = await queue.get_statistics()
-        assert statistics["total_produced"] == statistics["total_consumed"] + statistics["queue_size"] == 4
-        assert statistics["dropped_samples"] == 0
+        assert statistics["total_produced"] == statistics["total_consumed"] + statistics["queue_size"] == 5
+        assert (statistics["total_consumed"], statistics["dropped_samples"]) == (2, 0)
+        assert [sample.name for sample in await queue.take(3)] == ["c", "d", "e"]
 
     asyncio.run(scenario())
 

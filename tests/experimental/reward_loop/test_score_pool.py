@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,28 @@ def test_a_hung_regex_is_killed_and_the_others_are_scored_once() -> None:
     assert "within 1 s" in str(results[2]) and "reward.timeout" in str(results[2])
     assert (pool.timeouts, pool.kills) == (1, 1)
     assert seconds < 20
+
+
+def sleeps(x: Any) -> float:
+    """Does not come back for 2."""
+    time.sleep(60 if x == 2 else 0)
+    return 1.0
+
+
+async def sleeps_async(x: Any) -> float:
+    """The same without holding its process."""
+    await asyncio.sleep(60 if x == 2 else 0)
+    return 1.0
+
+
+@pytest.mark.parametrize("function", [sleeps, sleeps_async])
+def test_a_timeout_holds_in_any_thread_and_only_for_its_sample(function: Any) -> None:
+    async def body(pool: ScorePool) -> Any:
+        return await ask(pool, 0, 1, 2, 3), pool.timeouts
+
+    with ThreadPoolExecutor(1) as thread:
+        results, timeouts = thread.submit(with_pool, body, function, timeout_s=1.0).result(timeout=50)
+    assert scores(results) == [1.0, 1.0, "CallTimeout", 1.0] and timeouts == 1
 
 
 def test_what_the_function_started_is_killed_with_it() -> None:

@@ -141,6 +141,8 @@ def test_a_manager_of_a_recipe_registers_under_its_name() -> None:
     assert get_reward_manager_cls("mine_in_test") is Mine and get_reward_manager_cls("naive") is NaiveRewardManager
     assert compute_reward(batch(), Mine(None, 0)) == (pytest.approx(torch.ones(2, 3)), {})
     assert compute_reward(batch(), lambda data: "scores only") == ("scores only", {})
+    for extras in ({}, {"reward_extra_info": None}):
+        assert compute_reward(batch(), lambda data, return_dict, e=extras: {"reward_tensor": "s", **e}) == ("s", {})
 
 
 def test_the_manager_of_the_configuration_scores_a_batch_row_by_row(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Padding rows change nothing, and balanced rows are the same rows."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verl.algorithms.batch_balance import get_reverse_idx
+from verl.config.validate import data_parallel_size
 from verl.protocol import DataProto
 from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows, without_padding
 
@@ -70,3 +74,25 @@ def test_balancing_only_reorders(lengths: list[int]) -> None:
     half = len(lengths) // 2
     shares = [batch.batch["attention_mask"][:half].sum().item(), batch.batch["attention_mask"][half:].sum().item()]
     assert sorted(shares) == sorted([metrics["global_seqlen/balanced_min"], metrics["global_seqlen/balanced_max"]])
+
+
+def test_two_sequence_parallel_ranks_share_one_part_of_the_batch() -> None:
+    policy = SimpleNamespace(actor=SimpleNamespace(ulysses_sequence_parallel_size=2))
+    dp_size = data_parallel_size(SimpleNamespace(actor_rollout_ref=policy, trainer=SimpleNamespace(num_devices=8)))
+    batch = batch_of([8, 1, 7, 2, 6, 3, 5, 4])
+    balance_batch(batch, dp_size)
+    parts = batch.chunk(dp_size)
+    assert dp_size == 4 and [len(part) for part in parts] == [2, 2, 2, 2]
+    assert [part.batch["attention_mask"].sum().item() for part in parts] == [9] * 4
+
+
+def test_an_uneven_batch_is_spread_by_at_most_one_row_and_its_order_can_be_restored() -> None:
+    lengths = [5, 1, 4, 2, 3, 3, 2, 4, 1, 5]
+    batch = batch_of(lengths)
+    before = {key: tensor.clone() for key, tensor in batch.batch.items()}
+    uids = batch.non_tensor_batch["uid"].tolist()
+    balance_batch(batch, dp_size=4)
+    assert [len(part) for part in batch.chunk(4)] == [3, 3, 2, 2]
+    batch.reorder(torch.tensor(get_reverse_idx(batch.batch["row"].tolist())))
+    assert batch.non_tensor_batch["uid"].tolist() == uids
+    assert all(torch.equal(batch.batch[key], tensor) for key, tensor in before.items())

@@ -162,6 +162,11 @@ def test_the_filter_counts_what_the_rollout_sends(tmp_path: Path) -> None:
     with_tool = load(path, filter_overlong_prompts=True, tool_config_path=str(tools))
     assert [with_tool[index]["raw_prompt"][0]["content"] for index in range(len(with_tool))] == ["w1"]
     assert with_tool.prompt_length(row(" ".join(f"w{i}" for i in range(15))), 0) == 25
+    # What the user hands to the template counts too.
+    longer = BARE + "{% if thinking %}one two three four five six{% endif %}"
+    for thinking, kept in ((False, 2), (True, 1)):
+        options = {"filter_overlong_prompts": True, "apply_chat_template_kwargs": {"thinking": thinking}}
+        assert len(load(path, longer, **options)) == kept
     with pytest.raises(DataError, match="every prompt is too long"):
         load(path, filter_overlong_prompts=True, max_prompt_length=0)
     assert len(load(path, filter_overlong_prompts=True, filter_overlong_prompts_workers=2, max_prompt_length=3)) == 1
