@@ -78,9 +78,6 @@ UNWRITTEN = {
     "verl.experimental.one_step_off_policy.ray_trainer",
     "verl.trainer.main_eval",
     "verl.trainer.main_generation_server",
-    "verl.trainer.sft_trainer",
-    "verl.trainer.sft_trainer_ray",
-    "verl.utils.checkpoint.checkpoint_handler",
     "verl.workers.utils.padding",
 }
 

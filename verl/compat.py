@@ -135,6 +135,10 @@ ROADS: dict[str, str] = {
     "verl.experimental.fully_async_policy.agent_loop": (
         "Agent loops are the same in every trainer: use verl.experimental.agent_loop.AgentLoopManager"
     ),
+    "verl.trainer.sft_trainer_ray": (
+        "Supervised ranks are started by torchrun, also on several nodes: torchrun … -m verl.trainer.sft_trainer"
+    ),
+    "verl.utils.checkpoint.checkpoint_handler": "The supervised trainer saves itself: verl.trainer.sft_trainer",
     "verl.trainer.ppo.padding_utils": "Only the engine packs and pads: see verl.workers.engine.packing",
     "verl.utils.rendezvous": "Ranks meet by verl.utils.distributed.initialize_global_process_group",
     "verl.utils.tensordict_utils": "One class carries batches: use verl.DataProto, and functions of verl.protocol",

@@ -37,6 +37,7 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     ("verl.config.front_door", 9, "front_door", False),
     ("verl.config.compose", 9, "front_door", False),
     ("verl.trainer.main_*", 9, "mains", False),
+    ("verl.trainer.sft_trainer", 9, "mains", False),
     ("verl.experimental.fully_async_policy.fully_async_main", 9, "mains", False),
     ("verl.experimental.one_step_off_policy.main_ppo", 9, "mains", False),
     ("verl.model_merger*", 9, "model_merger", False),

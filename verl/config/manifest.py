@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 import verl
 from verl.config.run import RunConfig
+from verl.config.sft import SFTRunConfig
 
 MANIFEST = "manifest.json"
 RESOLVED_CONFIG = "config.yaml"
@@ -36,7 +37,7 @@ PACKAGES = (
 )
 
 
-def write_manifest(config: RunConfig, out_dir: str | Path) -> Path:
+def write_manifest(config: RunConfig | SFTRunConfig, out_dir: str | Path) -> Path:
     """Write manifest.json and config.yaml into `out_dir`, each by rename; a resumed run keeps earlier manifests."""
     directory = Path(out_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,7 @@ def write_manifest(config: RunConfig, out_dir: str | Path) -> Path:
     return path
 
 
-def collect(config: RunConfig) -> dict[str, Any]:
+def collect(config: RunConfig | SFTRunConfig) -> dict[str, Any]:
     """The facts of the manifest."""
     return {
         "started_s": time.time(),
@@ -93,8 +94,10 @@ def git_state(directory: Path) -> dict[str, Any] | None:
     return {"commit": commit, "changed": bool(git("status", "--porcelain", "--untracked-files=no"))}
 
 
-def seeds(config: RunConfig) -> dict[str, int | None]:
+def seeds(config: RunConfig | SFTRunConfig) -> dict[str, int | None]:
     """Every seed of the run by key path."""
+    if isinstance(config, SFTRunConfig):
+        return {"trainer.seed": config.trainer.seed}
     policy = config.actor_rollout_ref
     return {
         "trainer.seed": config.trainer.seed,

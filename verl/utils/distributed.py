@@ -3,12 +3,14 @@
 """Start and end of the process group that the training ranks share."""
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from verl.errors import CheckpointError
 from verl.platform import current_platform
 
 # Long enough for rank 0 to read a large checkpoint while the others wait in the first broadcast.
@@ -61,6 +63,28 @@ def broadcast_object(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def succeed_together(work: Callable[[], None], what: str) -> None:
+    """Run a part of a checkpoint on every rank, and go on only if all succeeded.
+
+    Raises
+    ------
+    CheckpointError
+        on every rank; the one that failed names the cause.
+    """
+    error: Exception | None = None
+    try:
+        work()
+    except Exception as caught:  # every failure must reach the other ranks before it is raised
+        error = caught
+    failed = all_reduce_numbers([float(error is not None)])[0]
+    if failed:
+        raise CheckpointError(
+            f"{int(failed)} of {dist.get_world_size()} ranks could not {what}" + (f": {error}" if error else ""),
+            where=f"rank {dist.get_rank()}",
+            remedy="see the log of the rank that names the cause; earlier checkpoints are untouched",
+        ) from error
 
 
 def _backend_names(device_type: str, collective: str) -> str:

@@ -23,7 +23,7 @@ from verl.utils.checkpoint.sharded_state import (
     model_state,
     optimizer_state,
 )
-from verl.utils.distributed import all_reduce_numbers
+from verl.utils.distributed import succeed_together
 
 logger = logging.getLogger(__name__)
 
@@ -86,11 +86,11 @@ class FSDPCheckpointManager(BaseCheckpointManager):
             )
         final = Path(local_path).expanduser().absolute()
         temporary = final.with_name(f".{final.name}.writing")
-        self._together(lambda: self._clear(temporary), f"clear {temporary}")
-        self._together(lambda: self._write(temporary), f"write {temporary}")
+        succeed_together(lambda: self._clear(temporary), f"clear {temporary}")
+        succeed_together(lambda: self._write(temporary), f"write {temporary}")
         # One after the other: where the nodes share the file system, rank 0's rename is the rename of all.
-        self._together(lambda: self._publish(temporary, final, self.rank == 0), f"publish {final}")
-        self._together(lambda: self._publish(temporary, final, self._is_node_leader), f"publish {final}")
+        succeed_together(lambda: self._publish(temporary, final, self.rank == 0), f"publish {final}")
+        succeed_together(lambda: self._publish(temporary, final, self._is_node_leader), f"publish {final}")
         if self._is_node_leader:
             self.register_checkpoint(str(final), max_ckpt_to_keep)
         logger.info("rank %d saved step %d to %s", self.rank, global_step, final)
@@ -136,21 +136,6 @@ class FSDPCheckpointManager(BaseCheckpointManager):
             shutil.rmtree(replaced, ignore_errors=True)
         else:
             temporary.rename(final)
-
-    def _together(self, work: Callable[[], None], what: str) -> None:
-        """Run `work` on every rank and go on only if all succeeded."""
-        error: Exception | None = None
-        try:
-            work()
-        except Exception as caught:  # every failure must reach the other ranks before it is raised
-            error = caught
-        failed = all_reduce_numbers([float(error is not None)])[0]
-        if failed:
-            raise CheckpointError(
-                f"{int(failed)} of {self.world_size} ranks could not {what}" + (f": {error}" if error else ""),
-                where=f"rank {self.rank}",
-                remedy="see the log of the rank that names the cause; earlier checkpoints are untouched",
-            ) from error
 
     def _name(self, part: str) -> str:
         return f"{part}_world_size_{self.world_size}_rank_{self.rank}.pt"
