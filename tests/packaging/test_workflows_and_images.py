@@ -1,6 +1,6 @@
 # Copyright 2026 The verl maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Workflows and Dockerfiles, read by their linters and by our own rules."""
+"""Workflows, Dockerfiles and shell scripts, read by their linters and by our own rules."""
 
 import json
 import os
@@ -19,6 +19,9 @@ BIN = Path(sys.executable).parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKERFILES = sorted((ROOT / "docker").glob("*/Dockerfile.*"))
 MAKEFILE = (ROOT / "Makefile").read_text()
+ROOMS = (".ci", "benchmarks", "docker", "examples", "recipe", "tests", "tools", "verl")
+FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*")) if path.is_file()]
+SCRIPTS = [path for path in FILES if re.match(rb"#!.*\bsh\b|#!.*\bbash\b", path.read_bytes()[:80])]
 
 
 def name(path: Path) -> str:
@@ -27,8 +30,37 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=name)
 def test_actionlint_has_nothing_to_say(workflow: Path) -> None:
-    result = subprocess.run([BIN / "actionlint", str(workflow)], cwd=ROOT, capture_output=True, text=True)
+    assert actionlint(workflow) == ""
+
+
+def actionlint(workflow: Path) -> str:
+    """What it says, with the shell of the steps read by ShellCheck."""
+    command = [BIN / "actionlint", "-no-color", "-shellcheck", BIN / "shellcheck", str(workflow)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert bool(result.stdout) == (result.returncode != 0), result.stderr
+    return result.stdout
+
+
+def test_shell_in_workflows_and_in_images_is_read_too(tmp_path: Path) -> None:
+    step = "      - run: make lint\n"
+    workflow = tmp_path / "cpu.yml"
+    workflow.write_text(WORKFLOWS[1].read_text().replace(step, "      - run: for f in $(ls); do cat $f; done\n"))
+    assert "SC2045" in actionlint(workflow) and "SC2086" in actionlint(workflow)
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM python:3.11.14-slim-bookworm\nRUN cat $HOME\n")
+    result = subprocess.run([BIN / "hadolint", "--no-color", str(dockerfile)], capture_output=True, text=True)
+    assert result.returncode != 0 and "SC2086" in result.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_shellcheck_has_nothing_to_say(script: Path) -> None:
+    command = [BIN / "shellcheck", "--color=never", "--severity=style", str(script)]
+    result = subprocess.run(command, cwd=script.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
+
+
+def test_no_shell_script_is_overlooked() -> None:
+    assert {path for path in FILES if path.suffix in (".sh", ".sbatch")} | {ROOT / ".ci" / "run"} == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name)

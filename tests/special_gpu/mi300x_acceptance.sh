@@ -24,16 +24,16 @@ fi
 [ -z "${RESULTS:-}" ] || options+=(--results "$RESULTS")
 exec "$python" "$here/acceptance.py" "${options[@]}" -- bash "$here/../../examples/dapo_4_4.sh" \
     actor_rollout_ref.actor.strategy=fsdp2 \
-    actor_rollout_ref.actor.ppo_mini_batch_size=$mini \
+    actor_rollout_ref.actor.ppo_mini_batch_size="$mini" \
     actor_rollout_ref.actor.clip_ratio_low=0.2 \
     actor_rollout_ref.actor.loss_agg_mode=token-mean \
     actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
     reward.reward_manager.name=dapo \
-    async_training.trigger_parameter_sync_step=$every \
+    async_training.trigger_parameter_sync_step="$every" \
     async_training.staleness_threshold=0.5 \
     rollout.total_rollout_steps=$((steps * mini)) \
     trainer.total_epochs=100 \
-    trainer.logger=[console] \
+    'trainer.logger=[console]' \
     trainer.save_freq=5 \
     trainer.val_before_train=false \
     trainer.test_freq=-1 \

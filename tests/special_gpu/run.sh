@@ -14,9 +14,9 @@ mini=64
 common=(
     actor_rollout_ref.model.path="$MODEL" data.train_files="$TRAIN" data.val_files="$TEST"
     actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 algorithm.adv_estimator=grpo
-    actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.ppo_mini_batch_size=$mini
+    actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.ppo_mini_batch_size="$mini"
     actor_rollout_ref.actor.use_dynamic_bsz=true data.max_response_length=1024
-    trainer.logger=[console] trainer.save_freq=5 trainer.val_before_train=false trainer.test_freq=-1 trainer.default_local_dir="$OUT"
+    'trainer.logger=[console]' trainer.save_freq=5 trainer.val_before_train=false trainer.test_freq=-1 trainer.default_local_dir="$OUT"
     # vLLM's own all-reduce conflicts with expandable segments on ROCm; elsewhere NCCL takes its place as well.
     +actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true
 )
@@ -39,7 +39,7 @@ case $kind in
         ;;
     colocated_8)
         main=verl.trainer.main_ppo
-        keys=(data.train_batch_size=$mini trainer.n_gpus_per_node=8 trainer.total_training_steps="$updates"
+        keys=(data.train_batch_size="$mini" trainer.n_gpus_per_node=8 trainer.total_training_steps="$updates"
             trainer.total_epochs=1000 actor_rollout_ref.rollout.tensor_model_parallel_size=2
             actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=true actor_rollout_ref.rollout.gpu_memory_utilization=0.5)
         ;;
