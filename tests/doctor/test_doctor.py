@@ -65,6 +65,45 @@ def test_what_stands_in_the_way_has_a_remedy(overrides: list[str], name: str) ->
     assert found[name].remedy
 
 
+def test_patterns_and_directories_of_data_files_are_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").touch()
+    files = [f"data.train_files={tmp_path}/*.parquet", f"data.val_files=[{tmp_path}, s3://bucket/rows.parquet]"]
+    assert not [finding for finding in preflight(loaded(*files)[0]) if finding.name.startswith("data.")]
+    found = [finding for finding in preflight(loaded(f"data.train_files={tmp_path}/*.json")[0]) if finding.problem]
+    assert any(finding.name == "data.train_files" and "matches none" in finding.value for finding in found)
+
+
+def test_the_checkpoint_that_a_run_resumes_from_is_the_one_that_its_tracker_names(tmp_path: Path) -> None:
+    for step in (20, 90, 100):
+        (tmp_path / f"global_step_{step}").mkdir()
+
+    def output() -> str:
+        config = loaded(f"trainer.default_local_dir={tmp_path}")[0]
+        return next(finding.value for finding in preflight(config) if finding.name == "output")
+
+    # A folder alone is no complete checkpoint.
+    assert output().endswith("starts fresh")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100")
+    assert output().endswith("resumes from global_step_100")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("110")
+    found = {finding.name: finding for finding in preflight(loaded(f"trainer.default_local_dir={tmp_path}")[0])}
+    assert found["trainer.default_local_dir"].problem
+
+
+@pytest.mark.parametrize(("fsdp_size", "shards"), [(-1, 2), (1, 1), (8, 2)])
+def test_memory_counts_the_shards_that_the_engine_will_make(tmp_path: Path, fsdp_size: int, shards: int) -> None:
+    header = b'{"w":{"dtype":"F32","shape":[1000,1000000],"data_offsets":[0,0]}}'
+    (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    config, _, _ = loaded(
+        f"actor_rollout_ref.model.path={tmp_path}",
+        "trainer.n_gpus_per_node=2",
+        f"actor_rollout_ref.actor.fsdp_config.fsdp_size={fsdp_size}",
+    )
+    said = next(finding.value for finding in preflight(config) if finding.name == "memory")
+    # 16 bytes a parameter; on a CPU the two ranks share one memory.
+    assert f" {16 * 2 / shards:.2f} GB of weights" in said
+
+
 def test_parameters_are_counted_from_the_files_headers(tmp_path: Path) -> None:
     save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros((), np.float16)}, tmp_path / "one.safetensors")
     save_file({"c": np.zeros((5,), np.float32)}, tmp_path / "two.safetensors")

@@ -59,6 +59,14 @@ class Sloppy(Counter):
         raise ConnectionError("nothing to release")
 
 
+class NeverOpen(Counter):
+    """A tool whose instance never opens."""
+
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
 class Painter(Counter):
     """A tool that answers with a picture."""
 
@@ -81,3 +89,12 @@ class Asker(BaseInteraction):
 
     async def finalize_interaction(self, instance_id: str | None = None, **kwargs: Any) -> None:
         self.finished.append(str(instance_id))
+
+
+class SilentAsker(Asker):
+    """A user who has gone for a coffee."""
+
+    finished: list[str] = []
+
+    async def generate_response(self, instance_id: str, messages: list[dict[str, Any]], **kwargs: Any) -> Any:
+        await asyncio.Event().wait()

@@ -19,6 +19,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from verl.protocol import DataProto
+from verl.utils.checkpoint import hf_export
 from verl.utils.distributed import initialize_global_process_group
 from verl.workers.engine import EngineRegistry, FSDPEngine
 from verl.workers.engine.fsdp import build
@@ -160,13 +161,33 @@ def resumed(model_dir: Path, out: Path) -> Any:
 
 
 def failed_save(model_dir: Path, out: Path) -> Any:
-    """One rank cannot write; all ranks learn it, and the older checkpoint stays."""
-    engine = make_engine(model_dir)
-    root = out / "failed_save"
+    """The last rank cannot write its files; the gathers of the exported model must not wait for it."""
+
+    def break_it(engine: FSDPEngine) -> None:
+        if dist.get_rank() == dist.get_world_size() - 1:
+            engine.checkpoint_manager._write = _disk_full
+
+    return _save_that_fails(model_dir, out / "failed_save", break_it)
+
+
+def failed_export(model_dir: Path, out: Path) -> Any:
+    """Rank 0 cannot write the exported model's first shard, with most of the gathers still to come."""
+
+    def break_it(engine: FSDPEngine) -> None:
+        if dist.get_rank() == 0:
+            hf_export._SHARD_BYTES, hf_export._write_shard = 1000, _disk_full
+
+    kept = hf_export._SHARD_BYTES, hf_export._write_shard
+    try:
+        return _save_that_fails(model_dir, out / "failed_export", break_it)
+    finally:
+        hf_export._SHARD_BYTES, hf_export._write_shard = kept
+
+
+def _save_that_fails(model_dir: Path, root: Path, break_it: Callable[[FSDPEngine], None]) -> dict[str, Any]:
+    engine = make_engine(model_dir, checkpoint={"save_contents": ["model", "hf_model"]})
     engine.save_checkpoint(str(root / "global_step_1"), max_ckpt_to_keep=1)
-    last_rank = dist.get_world_size() - 1
-    if dist.get_rank() == last_rank:
-        engine.checkpoint_manager._write = _disk_full
+    break_it(engine)
     try:
         engine.save_checkpoint(str(root / "global_step_2"), max_ckpt_to_keep=1)
         message = "no error"
@@ -176,7 +197,7 @@ def failed_save(model_dir: Path, out: Path) -> Any:
     return {"message": message, "left": sorted(path.name for path in root.iterdir() if not path.name.startswith("."))}
 
 
-def _disk_full(folder: Path) -> None:
+def _disk_full(*arguments: Any) -> None:
     raise OSError(28, "No space left on device")
 
 
@@ -223,6 +244,7 @@ CHECKS: dict[str, Callable[[Path, Path], Any]] = {
         one_rank_not_finite,
         resumed,
         failed_save,
+        failed_export,
         other_order,
         unequal_rows,
     )

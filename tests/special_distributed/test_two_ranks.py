@@ -126,10 +126,11 @@ def test_another_number_of_ranks_cannot_load_it_and_is_told_so(result, two_ranks
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_cannot_write_fails_the_save_on_all_and_costs_no_older_checkpoint(result, rank):
-    left = result("failed_save", rank)
+@pytest.mark.parametrize(("check", "broken"), [("failed_save", 1), ("failed_export", 0)])
+def test_a_rank_that_cannot_write_fails_the_save_on_all_and_costs_no_older_checkpoint(result, check, broken, rank):
+    left = result(check, rank)
     assert left["message"].startswith("CheckpointError") and "1 of 2 ranks could not write" in left["message"]
-    assert ("No space left" in left["message"]) == (rank == 1)
+    assert ("No space left" in left["message"]) == (rank == broken)
     assert left["left"] == ["global_step_1"]
 
 

@@ -7,7 +7,6 @@ import os
 import platform as host
 import resource
 import shutil
-from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -100,11 +99,3 @@ def _sockets() -> list[Finding]:
     except (VerlError, OSError) as error:
         return [problem("socket directory", error, "set TMPDIR to a short directory of yours")]
     return [fact("socket directory", info.run_dir.parent)]
-
-
-def installed(name: str) -> str | None:
-    """The version of a distribution, or null."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -18,6 +18,9 @@ from verl.config.validate import validate
 from verl.doctor.findings import Finding, fact, problem
 from verl.errors import VerlError
 from verl.platform import current_platform
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+from verl.utils.dataset.files import resolve_data_files
+from verl.utils.fs import is_non_local
 
 # AdamW in fp32: parameter, gradient, two moments.
 TRAIN_BYTES_PER_PARAMETER = 16
@@ -42,8 +45,11 @@ def _files(config: RunConfig) -> Iterator[Finding]:
     for key in ("train_files", "val_files"):
         files = getattr(config.data, key)
         for name in [files] if isinstance(files, str) else files or []:
-            if "://" not in name and not Path(name).expanduser().exists():
-                yield problem(f"data.{key}", f"{name} does not exist", "give an existing file")
+            try:
+                if not is_non_local(name):
+                    resolve_data_files(name)
+            except VerlError as error:
+                yield problem(f"data.{key}", error, "give an existing file, pattern or directory")
 
 
 def _devices(config: RunConfig) -> Iterator[Finding]:
@@ -69,8 +75,8 @@ def _memory(config: RunConfig) -> Iterator[Finding]:
     if parameters is None:
         return
     platform, actor = current_platform(), config.actor_rollout_ref.actor
-    size = actor.fsdp_config.fsdp_size
-    shards = config.trainer.num_devices if size == -1 else size
+    size, ranks = actor.fsdp_config.fsdp_size, config.trainer.num_devices
+    shards = ranks if size == -1 else min(size, ranks)
     rank_bytes = parameters * TRAIN_BYTES_PER_PARAMETER / shards
     total = platform.memory_info()["total"]
     if platform.device_type == "cpu":
@@ -112,9 +118,12 @@ def _output(config: RunConfig) -> Iterator[Finding]:
     if not os.access(existing, os.W_OK):
         yield problem("trainer.default_local_dir", f"{existing} cannot be written", "give a directory of yours")
         return
-    found = sorted(directory.glob("global_step_*"))
-    resumes = bool(found) and config.trainer.resume_mode == "auto"
-    yield fact("output", f"{directory}" + (f", resumes from {found[-1].name}" if resumes else ", starts fresh"))
+    try:
+        latest = find_latest_ckpt_path(str(directory)) if config.trainer.resume_mode == "auto" else None
+    except VerlError as error:
+        yield problem("trainer.default_local_dir", error, error.remedy or "look at the file that is named")
+        return
+    yield fact("output", f"{directory}, " + (f"resumes from {Path(latest).name}" if latest else "starts fresh"))
 
 
 def _extras(config: RunConfig) -> Iterator[Finding]:

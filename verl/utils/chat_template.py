@@ -100,7 +100,10 @@ def render_prompt(
     kwargs = dict(to_plain(template_kwargs or {}))
     if processor is None:
         if images or videos:
-            raise ValueError("images or videos in the messages need a processor, and this model has none")
+            raise DataError(
+                "images or videos in the messages need a processor, and this model has none",
+                remedy="use a model that sees, or leave the columns of data.image_key and data.video_key out",
+            )
         return apply_chat_template(tokenizer, messages, tools=tools, **kwargs)
     text = apply_chat_template(processor, messages, tokenize=False, tools=tools, **kwargs)
     media: dict[str, Any] = {"images": list(images)} if images else {}

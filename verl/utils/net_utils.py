@@ -41,6 +41,7 @@ def get_free_port(
     can still listen on it. Without, somebody else may take it in the meantime.
     """
     candidates = [0] if ports is None else range(ports[0], ports[1] + 1)
+    refusal: OSError | str = "a range without a port"
     for candidate in candidates:
         try:
             sock = _bound(address.strip("[]"), candidate)

@@ -214,7 +214,8 @@ class _Weave:
         call = self._client.create_call(op=name, inputs=plain.pop("input", {}), attributes=plain)
         try:
             yield record
-        except Exception as error:
+        except BaseException as error:
+            # A cancelled call has ended too.
             self._client.finish_call(call, exception=error)
             raise
         self._client.finish_call(call, output=to_jsonable(record.get("output")))

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_tools import Asker, Counter
+from counting_tools import Asker, Counter, SilentAsker
 from loop_parts import make_config, make_row
 from omegaconf import OmegaConf
 from scripted_client import ScriptedClient
 from word_tokenizer import word_tokenizer
 
-from verl.errors import UnsupportedError
+from verl.errors import DataError, UnsupportedError, WaitTimeout
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.agent_loop.tool_parser import FunctionCall
@@ -209,6 +209,21 @@ def _calls(_: AgentLoopOutput, client: ScriptedClient) -> list[Any]:
     return client.calls
 
 
+def test_a_user_or_a_tool_that_never_answers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verl.experimental.agent_loop.tool_agent_loop.TOOL_DEADLINE_S", 0.2)
+    path = tmp_path / "users.yaml"
+    OmegaConf.save(OmegaConf.create({"interaction": [{"class_name": "counting_tools.SilentAsker"}]}), path)
+    row = make_row("w1", "x", interaction_kwargs={"name": "silentasker"})
+    SilentAsker.finished = []
+    with pytest.raises(WaitTimeout, match=r"answer from interaction silentasker within 0\.2 s"):
+        run(tmp_path, ScriptedClient(turns=[ids("w7 <end>")]), row=row, multi_turn__interaction_config_path=str(path))
+    assert len(SilentAsker.finished) == 1
+    # A tool's failure is the model's to hear.
+    client = ScriptedClient(turns=[ids("w199 <end>"), ids("w8 <end>")])
+    output = run(tmp_path, client, tool="NeverOpen")
+    assert output.extra_fields["tool_metrics"] == [{"tool": "calculator", "error": "WaitTimeout"}]
+
+
 def test_a_user_answers_until_satisfied(tmp_path: Path) -> None:
     Asker.finished = []
     path = tmp_path / "users.yaml"
@@ -221,6 +236,6 @@ def test_a_user_answers_until_satisfied(tmp_path: Path) -> None:
     words = TOKENIZER.decode(output.response_ids).split()
     assert words == ["w7", "<end>", "user", ":", "w50", "<end>", "assistant", ":", "w8", "<end>"]
     assert Asker.finished == [client.calls[0][0][0]]
-    with pytest.raises(KeyError, match="configured: \\['asker'\\]"):
+    with pytest.raises(DataError, match=r"interaction_kwargs.name of the row with index .* one of \['asker'\]"):
         run(tmp_path, client, row=make_row("w1", "x", interaction_kwargs={"name": "nobody"}),
             multi_turn__interaction_config_path=str(path))  # fmt: skip

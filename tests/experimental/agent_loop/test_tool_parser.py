@@ -144,6 +144,18 @@ def test_a_degenerate_answer_does_not_hold_the_loop() -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "tail"),
+    [
+        ("hermes", "<tool_call>", "</tool_call>"),
+        ("gpt-oss", "<|channel|>commentary to=functions.f<|message|>", "<|call|>"),
+        ("qwen3_coder", "<tool_call><function=f><parameter=x>", "</parameter></function></tool_call>"),
+    ],
+)
+def test_brackets_deeper_than_python_recurses_are_no_failure(name: str, head: str, tail: str) -> None:
+    parse(name, f"{head}{'[' * 100_000}{tail}")
+
+
 def test_an_unknown_format_names_the_key_and_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"multi_turn\.format.*hermes"):
         ToolParser.get_tool_parser("hermse", Text())

@@ -19,6 +19,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.coalesce import Coalescer
 from verl.experimental.agent_loop.convert import to_trajectory
 from verl.experimental.agent_loop.manager import reproducible_seed
+from verl.experimental.agent_loop.postprocess import assemble
 from verl.experimental.agent_loop.utils import load_agent_loop_config, resolve_config_path
 from verl.experimental.agent_loop.worker import GroupJob, banned_tokens, trajectory_seed
 
@@ -288,3 +289,41 @@ def test_a_reward_starts_while_siblings_are_still_generating(tiny_model_dir: Pat
     meta, _ = run_group(worker)
     assert meta.rewards == (1.0, 1.0, 1.0)
     assert order == ["generated", "scored"] * 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "validate", "left"),
+    [
+        ("drop_group", False, [None, None, None]),
+        ("drop_sample", False, [None, 1.0, 1.0]),
+        # What was scored counts in a validation, whatever became of its siblings.
+        ("drop_group", True, [None, 1.0, 1.0]),
+    ],
+)
+def test_a_failed_score_drops_its_group_in_a_batch_as_in_a_stream(
+    tiny_model_dir: Path, policy: str, validate: bool, left: list[float | None]
+) -> None:
+    class Handle:
+        """Fails the first trajectory that it is asked about."""
+
+        class score_many:
+            asked = 0
+
+            @classmethod
+            async def remote(cls, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+                answers = []
+                for _ in batch:
+                    score, error = (1.0, None) if cls.asked else (None, "verifier broke")
+                    answers.append({"reward_score": score, "reward_error": error, "reward_extra_info": {}})
+                    cls.asked += 1
+                return answers
+
+    config = make_config(tiny_model_dir, **{"reward.on_error": policy})
+    worker = AgentLoopWorker(config, ScriptedClient(), [Handle()])
+    jobs = [GroupJob(make_row("12+34=", "x"), uid, 3, validate=validate) for uid in ("a", "b")]
+    broken, whole = asyncio.run(worker.generate_groups(jobs))
+    assert [item.reward_score for item in broken] == left
+    assert [item.reward_score for item in whole] == [1.0, 1.0, 1.0]
+    length = worker.rollout_config.response_length
+    batch = assemble([broken], pad_token_id=0, prompt_length=16, response_length=length, temperature=1.0)
+    assert batch.batch["response_mask"].any(-1).tolist() == [score is not None for score in left]

@@ -117,6 +117,15 @@ def test_the_failing_sample_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "ZeroDivisionError: verifier broke" in shown[0] and "answer 0" in shown[0] and "truth" in shown[0]
 
 
+def test_a_row_whose_truth_has_another_form_fails_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, "def compute_score(**kw):\n    return 1.0")
+    odd = fields("b")
+    odd["row"]["reward_model"] = "ground_truth"
+    answers, _ = score_all(make_config(tmp_path, path), fields("a"), odd)
+    assert [answer["reward_score"] for answer in answers] == [1.0, None]
+    assert "no ground truth" in answers[1]["reward_error"]
+
+
 @pytest.mark.parametrize("policy", [None, True, "ignore", "zero"])
 def test_a_policy_is_one_of_three(policy: Any) -> None:
     with pytest.raises(ConfigError, match=r"reward\.on_error"):

@@ -113,6 +113,14 @@ def test_max_samples(tmp_path: Path) -> None:
         kept(0)
 
 
+@pytest.mark.parametrize("text", ["[1, 2]", '["a"]', "{broken", '[{"prompt": 1}, {"prompt": "a"}]'])
+def test_a_file_that_holds_no_rows_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"odd\.json: the file cannot be read"):
+        load(str(path))
+
+
 def test_a_file_without_the_prompt_column_says_which_columns_it_has(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no column 'question'.*data_source.*data\.prompt_key"):
         load(write(tmp_path / "a.parquet", [row()]), prompt_key="question")

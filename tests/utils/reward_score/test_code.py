@@ -50,6 +50,21 @@ def test_what_each_kind_of_program_comes_to(server: LocalSandbox, where: str) ->
 
 
 @pytest.mark.parametrize("where", ["sandbox", "local"])
+def test_lists_of_lines_are_what_a_program_reads_and_writes(server: LocalSandbox, where: str) -> None:
+    tests = {"inputs": [["a", "b"], ["c", "d"]], "outputs": [["b", "a"], ["d", "d"]]}
+    code = "first, second = input(), input()\nprint(second)\nprint(first)"
+    judged = in_sandbox(server, code, tests) if where == "sandbox" else run_test(tests, code, timeout=60)[0]
+    assert judged == [True, False]
+
+
+def test_programs_and_arguments_may_be_longer_than_a_command_line() -> None:
+    counting = "def count(numbers):\n    return len(numbers)"
+    many = {"fn_name": "count", "inputs": [[list(range(50_000))]], "outputs": [50_000]}
+    assert run_test(many, counting, timeout=60)[0] == [True]
+    assert run_test({"inputs": ["1"], "outputs": ["1"]}, f"# {'x' * 200_000}\n{ECHO}", timeout=60)[0] == [True]
+
+
+@pytest.mark.parametrize("where", ["sandbox", "local"])
 def test_functions_are_called_and_an_error_in_them_is_no_empty_output(server: LocalSandbox, where: str) -> None:
     def judge(code: str, tests: dict[str, Any]) -> list[Any]:
         return in_sandbox(server, code, tests) if where == "sandbox" else run_test(tests, code, timeout=60)[0]
@@ -123,6 +138,8 @@ def test_test_cases_that_are_none_are_an_error(tests: Any) -> None:
         ("", "", True),
         ("a", "", False),
         ("1\n2", "1 2", True),
+        # Deeper than Python recurses: wrong, and no failure of the scorer.
+        ("[" * 100_000, "1", False),
     ],
 )
 def test_outputs_are_compared_by_their_content(actual: str, expected: Any, same: bool) -> None:

@@ -176,3 +176,22 @@ def test_a_server_or_replica_class_of_the_users_takes_the_place_of_ours(rollout_
     with pytest.raises(ConfigError, match="custom_async_server"):
         chosen("Stranger")
     assert replica_class(rollout_config()) is vLLMReplica
+
+
+def test_a_server_that_fails_to_shut_down_takes_the_rest_of_its_replica_with_it(
+    ray_cluster: None, rollout_config: Any, model_config: Any
+) -> None:
+    import ray
+
+    class Sulky:
+        def shutdown(self) -> None:
+            raise RuntimeError("sulks")
+
+    replica = make(rollout_config(), model_config)
+    server, worker = (ray.remote(Sulky).options(num_cpus=0).remote() for _ in range(2))
+    replica.servers, replica.workers, replica._owns_workers = [server], [worker], True
+    asyncio.run(replica.shutdown())
+    assert replica.servers == replica.workers == []
+    for actor in (server, worker):
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(actor.shutdown.remote(), timeout=60)

@@ -6,7 +6,6 @@ Shapes: B trajectories, P prompt tokens, T response tokens, S = P + T.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ import torch
 from verl.errors import DataError, UnsupportedError
 from verl.experimental.agent_loop.trajectory import Trajectory
 from verl.protocol import DataProto
+from verl.protocol.columns import object_column
 
 __all__ = ["assemble", "performance_metrics"]
 
@@ -122,14 +122,7 @@ def _columns(rows: Sequence[Trajectory], extra_keys: Iterable[str]) -> dict[str,
         "reward_error": [row.reward_error for row in rows],
         "stop_reason": [row.stop_reason for row in rows],
     }
-    return {key: _object_array(values) for key, values in columns.items()}
-
-
-def _object_array(values: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        column[index] = value
-    return column
+    return {key: object_column(values) for key, values in columns.items()}
 
 
 def performance_metrics(rows: Sequence[Trajectory]) -> dict[str, float]:

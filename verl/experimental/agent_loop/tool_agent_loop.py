@@ -6,13 +6,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 from uuid import uuid4
 
-from verl.errors import UnsupportedError
+from verl.errors import DataError, UnsupportedError
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.experimental.agent_loop.turns import truncate_text, turn_ids
@@ -29,7 +29,7 @@ __all__ = ["AgentData", "AgentState", "ToolAgentLoop"]
 
 logger = logging.getLogger(__name__)
 
-# A tool bounds its own work; this is for one that does not.
+# A tool and a simulated user bound their own work; this is for one that does not.
 TOOL_DEADLINE_S = 1800.0
 
 # One set of tools and of simulated users per process and file, however many trajectories use it.
@@ -145,7 +145,8 @@ class ToolAgentLoop(AgentLoopBase):
                 state = await self._step(state, agent_data, sampling_params)
         finally:
             if agent_data.interaction is not None:
-                await agent_data.interaction.finalize_interaction(agent_data.request_id)
+                user = agent_data.interaction
+                await _answer_of(user, "its end", user.finalize_interaction(agent_data.request_id))
         return self._output(agent_data)
 
     async def _start(self, row: dict[str, Any]) -> AgentData:
@@ -165,9 +166,15 @@ class ToolAgentLoop(AgentLoopBase):
         if self.interaction_map and interaction_kwargs:
             name = interaction_kwargs.get("name")
             if name not in self.interaction_map:
-                raise KeyError(f"interaction_kwargs names {name!r}; configured: {sorted(self.interaction_map)}")
-            agent_data.interaction = self.interaction_map[name]
-            await agent_data.interaction.start_interaction(agent_data.request_id, **interaction_kwargs)
+                raise DataError(
+                    "the row names an interaction that is not configured",
+                    where=f"interaction_kwargs.name of the row with index {row.get('index')}",
+                    got=name,
+                    expected=f"one of {sorted(self.interaction_map)}",
+                    remedy="add it to the file of rollout.multi_turn.interaction_config_path",
+                )
+            agent_data.interaction = user = self.interaction_map[name]
+            await _answer_of(user, "a start", user.start_interaction(agent_data.request_id, **interaction_kwargs))
         return agent_data
 
     async def _step(self, state: AgentState, agent_data: AgentData, sampling_params: dict[str, Any]) -> AgentState:
@@ -268,8 +275,10 @@ class ToolAgentLoop(AgentLoopBase):
         if not (response.image or response.video):
             return {"role": "tool", "content": response.text or ""}
         if self.processor is None:
-            raise ValueError(
-                f"the tool {call.name!r} returned images or videos, and this model has no processor: it reads text only"
+            raise DataError(
+                "the tool returned images or videos, and this model has no processor: it reads text only",
+                where=f"tool {call.name}",
+                remedy="return text, or use a model that sees",
             )
         if response.video:
             raise UnsupportedError(
@@ -283,9 +292,9 @@ class ToolAgentLoop(AgentLoopBase):
         return {"role": "tool", "content": parts}
 
     async def _handle_interacting_state(self, agent_data: AgentData) -> AgentState:
-        done, text, score, _ = await agent_data.interaction.generate_response(
-            agent_data.request_id, agent_data.messages, **agent_data.interaction_kwargs
-        )
+        user = agent_data.interaction
+        call = user.generate_response(agent_data.request_id, agent_data.messages, **agent_data.interaction_kwargs)
+        done, text, score, _ = await _answer_of(user, "an answer", call)
         if score is not None:
             agent_data.turn_scores.append(score)
         if done:
@@ -341,12 +350,13 @@ class ToolAgentLoop(AgentLoopBase):
                 raise TypeError(f"arguments must be a JSON object, not {type(arguments).__name__}")
             tool = self.tools[tool_call.name]
             kwargs = tools_kwargs.get(tool_call.name) or {}
-            instance_id, _ = await tool.create(create_kwargs=kwargs.get("create_kwargs") or {})
-            response, reward, metrics = await bounded(
+            instance_id, _ = await _answer_of(
+                tool, "an instance", tool.create(create_kwargs=kwargs.get("create_kwargs") or {})
+            )
+            response, reward, metrics = await _answer_of(
+                tool,
+                "an answer",
                 tool.execute(instance_id, arguments, agent_data=agent_data, **(kwargs.get("execute_kwargs") or {})),
-                what="an answer",
-                whom=f"tool {tool_call.name}",
-                deadline_s=TOOL_DEADLINE_S,
             )
             response = as_response(response)
         except Exception as error:
@@ -363,7 +373,7 @@ class ToolAgentLoop(AgentLoopBase):
     @staticmethod
     async def _release(tool: BaseTool, instance_id: str) -> None:
         try:
-            await tool.release(instance_id)
+            await _answer_of(tool, "its release", tool.release(instance_id))
         except Exception as error:
             # The answer is there already, or its own error is: neither is lost over the cleaning up.
             logger.warning("tool %s could not be released: %s: %s", tool.name, type(error).__name__, error)
@@ -395,6 +405,11 @@ class ToolAgentLoop(AgentLoopBase):
                 **agent_data.extra_fields,
             },
         )
+
+
+async def _answer_of(whom: BaseTool | BaseInteraction, what: str, call: Awaitable[Any]) -> Any:
+    kind = "interaction" if isinstance(whom, BaseInteraction) else "tool"
+    return await bounded(call, what=what, whom=f"{kind} {whom.name}", deadline_s=TOOL_DEADLINE_S)
 
 
 def _tools_of(path: str | None) -> dict[str, BaseTool]:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 # A degenerate answer must not hold the event loop: matching gives up after this.
 MATCH_TIMEOUT_S = 1.0
 
+# What reading a call out of a model's text may raise; a degenerate answer nests brackets deeper than Python recurses.
+_NO_CALL = (ValueError, KeyError, TypeError, RecursionError)
+
 
 class FunctionCall(BaseModel):
     """A call as parsed: `arguments` is a JSON text."""
@@ -107,7 +110,7 @@ class HermesToolParser(_TextToolParser):
         try:
             call = json.loads(body)
             return FunctionCall(name=str(call["name"]), arguments=json.dumps(call["arguments"], ensure_ascii=False))
-        except (ValueError, KeyError, TypeError) as error:
+        except _NO_CALL as error:
             logger.debug("not a tool call: %s", error)
             return None
 
@@ -143,7 +146,7 @@ class GptOssToolParser(_TextToolParser):
                 continue
             try:
                 arguments = json.dumps(json.loads(match.group("body")), ensure_ascii=False)
-            except ValueError as error:
+            except _NO_CALL as error:
                 logger.debug("not a tool call: %s", error)
                 continue
             calls.append(FunctionCall(name=name, arguments=arguments))

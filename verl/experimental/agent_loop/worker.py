@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The actor that runs agent loops: many trajectories on one event loop, each sent to its reward as it ends."""
 
-import importlib
 import os
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from verl.experimental.agent_loop.convert import to_trajectory
 from verl.experimental.agent_loop.scoring import RewardClient, drop_group, drop_reason
 from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory, describe_group
 from verl.utils.dataset.rl_dataset import get_dataset_class
-from verl.utils.import_utils import load_class_from_fqn
+from verl.utils.import_utils import import_external_libs, load_class_from_fqn
 from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.utils.trace import set_up_trace, span
 from verl.workers.rollout.sampling import sampling_params
@@ -64,7 +63,7 @@ class AgentLoopWorker:
         self.sampling_params = {validate: sampling_params(self.rollout_config, validate) for validate in (False, True)}
         self.seed = seed
         model = config.actor_rollout_ref.model
-        _import_external(model.get("external_lib", None))
+        import_external_libs(model.get("external_lib", None))
         self.tokenizer, self.processor = load_tokenizer_and_processor(model)
         self.dataset_cls = get_dataset_class(config.data)
         self.agent_loops = {entry["name"]: _configured_loop(entry) for entry in agent_loops}
@@ -93,18 +92,26 @@ class AgentLoopWorker:
     ) -> tuple[GroupMeta, list[Trajectory]]:
         """`n` trajectories of one prompt; to be called with `num_returns=2`, so that the caller owns the payload."""
         trajectories = await self._run_group(GroupJob(row, uid, n, policy_version, validate))
-        dropped = drop_reason(trajectories, self.on_error)
-        if dropped:
-            trajectories = drop_group(trajectories, dropped)
+        trajectories, dropped = self._without_unscored(trajectories)
         return describe_group(uid, trajectories, dropped), trajectories
 
     async def generate_groups(self, jobs: Sequence[GroupJob]) -> list[list[Trajectory]]:
-        """Several groups at once, for validation; all their requests of one moment are one call to a server."""
+        """Several groups at once; all their requests of one moment are one call to a server.
+
+        In validation a trajectory that could not be scored costs its siblings nothing: they are not trained on.
+        """
         client = GroupClient(self.llm_client)
         try:
-            return await gather_or_cancel(*(self._run_group(job, client) for job in jobs))
+            groups = await gather_or_cancel(*(self._run_group(job, client) for job in jobs))
         finally:
             await client.close()
+        pairs = zip(jobs, groups, strict=True)
+        return [group if job.validate else self._without_unscored(group)[0] for job, group in pairs]
+
+    def _without_unscored(self, trajectories: list[Trajectory]) -> tuple[list[Trajectory], str | None]:
+        """The group as `reward.on_error` leaves it, and why it is dropped if it is."""
+        dropped = drop_reason(trajectories, self.on_error)
+        return (drop_group(trajectories, dropped) if dropped else trajectories), dropped
 
     async def _run_group(self, job: GroupJob, shared_client: GroupClient | None = None) -> list[Trajectory]:
         client = shared_client or GroupClient(self.llm_client)
@@ -190,8 +197,3 @@ def banned_tokens(processor: Any) -> tuple[int, ...]:
     """Tokens that a vision model must not write: each stands for a picture that would not be there."""
     names = ("image_token_id", "video_token_id")
     return tuple(token for name in names if isinstance(token := getattr(processor, name, None), int))
-
-
-def _import_external(modules: str | Sequence[str] | None) -> None:
-    for module in [modules] if isinstance(modules, str) else modules or []:
-        importlib.import_module(module)

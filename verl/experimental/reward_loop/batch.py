@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from verl.protocol import DataProto
+from verl.protocol.columns import object_column
 
 
 def scores_to_data(data: DataProto, answers: Sequence[dict[str, Any]]) -> DataProto:
@@ -30,12 +30,6 @@ def scores_to_data(data: DataProto, answers: Sequence[dict[str, Any]]) -> DataPr
     columns["reward_error"] = [answer["reward_error"] for answer in answers]
     return DataProto.from_dict(
         tensors={"rm_scores": scores_BT},
-        non_tensors={key: _object_array(values) for key, values in columns.items()},
+        non_tensors={key: object_column(values) for key, values in columns.items()},
         meta_info={"reward_extra_keys": keys},
     )
-
-
-def _object_array(values: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(values), dtype=object)
-    column[:] = list(values)
-    return column

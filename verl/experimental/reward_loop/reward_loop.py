@@ -140,7 +140,7 @@ class RewardLoopWorker:
             logger.warning(
                 "scoring failed (%d so far, policy %s) for %s: %s\n  data source: %s\n  ground truth: %s\n  answer: %s",
                 self.counts["errors"], self.on_error, sample.uid, what, sample.row.get("data_source"),
-                (sample.row.get("reward_model") or {}).get("ground_truth"), _shorten(sample.response_str),
+                sample.ground_truth, _shorten(sample.response_str),
             )  # fmt: skip
         value = self.on_error if isinstance(self.on_error, float) else None
         return {

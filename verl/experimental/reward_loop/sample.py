@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trajectory as a reward manager sees it, without tensors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,10 +81,16 @@ class RewardSample:
         data.non_tensor_batch["tool_extra_fields"] = extra
         return data
 
+    @property
+    def ground_truth(self) -> Any:
+        """What the row expects of the answer, or None where its column has no such form."""
+        truth = self.row.get("reward_model")
+        return truth.get("ground_truth") if isinstance(truth, Mapping) else None
+
     def arguments(self, data_source_key: str = "data_source") -> dict[str, Any]:
         """What a reward function is called with."""
         truth = self.row.get("reward_model")
-        if truth is None or "ground_truth" not in truth:
+        if not isinstance(truth, Mapping) or "ground_truth" not in truth:
             raise self._missing("ground truth", 'a column reward_model = {"ground_truth": ...}')
         if data_source_key not in self.row:
             raise self._missing(f"column {data_source_key!r}", "data.reward_fn_key to name the data source's column")

@@ -5,7 +5,6 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import math
 import os
 import pickle
@@ -24,8 +23,6 @@ import msgspec
 from verl.errors import ConfigError, PeerLost, RewardError
 from verl.experimental.reward_loop.score_process import CALL, FORK, NOBODY, frame
 from verl.waits import bounded
-
-logger = logging.getLogger(__name__)
 
 # Loading the function may import SymPy or a model's tokenizer.
 START_DEADLINE_S = 120.0

@@ -3,7 +3,6 @@
 """Tools from the YAML file of `rollout.multi_turn.tool_config_path`."""
 
 import asyncio
-import logging
 import threading
 from enum import Enum
 from pathlib import Path
@@ -23,8 +22,6 @@ __all__ = [
     "initialize_tools_from_config",
     "tool_schemas_from_config",
 ]
-
-logger = logging.getLogger(__name__)
 
 MCP_START_DEADLINE_S = 60.0
 

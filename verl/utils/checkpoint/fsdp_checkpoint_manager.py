@@ -88,6 +88,10 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         temporary = final.with_name(f".{final.name}.writing")
         succeed_together(lambda: self._clear(temporary), f"clear {temporary}")
         succeed_together(lambda: self._write(temporary), f"write {temporary}")
+        # Apart from what a rank writes by itself: a rank that failed there would be missing in the gathers.
+        if self.should_save_hf_model:
+            folder = temporary / "huggingface" if self.rank == 0 else None
+            succeed_together(lambda: write_weights(self.export(), folder), f"write {temporary}")
         # One after the other: where the nodes share the file system, rank 0's rename is the rename of all.
         succeed_together(lambda: self._publish(temporary, final, self.rank == 0), f"publish {final}")
         succeed_together(lambda: self._publish(temporary, final, self._is_node_leader), f"publish {final}")
@@ -114,15 +118,13 @@ class FSDPCheckpointManager(BaseCheckpointManager):
         if self.should_save_extra:
             schedule = None if self.lr_scheduler is None else self.lr_scheduler.state_dict()
             torch.save({"lr_scheduler": schedule, "rng": self.get_rng_state()}, folder / self._name("extra_state"))
-        huggingface = folder / "huggingface"
         if self.rank == 0:
+            huggingface = folder / "huggingface"
             (folder / "fsdp_config.json").write_text(json.dumps(asdict(FSDPConfig(2, self.world_size)), indent=2))
             if self.lora_meta is not None:
                 (folder / LORA_META_FILE).write_text(json.dumps(self.lora_meta, indent=2))
             write_config(self.model, huggingface)
             copy_side_files(self.model_config.get("path"), huggingface, self.processing_class)
-        if self.should_save_hf_model:
-            write_weights(self.export(), huggingface if self.rank == 0 else None)
 
     @staticmethod
     def _publish(temporary: Path, final: Path, mine: bool) -> None:

@@ -5,7 +5,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,23 @@ def _directory_of(source: str | None) -> Path:
 def write_weights(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path | None) -> None:
     """Write tensors to safetensors files of at most 5 GB, with an index when there are several.
 
-    `folder` is None on ranks that only take part in the gathers. The iterator is exhausted in any case.
+    `folder` is None on ranks that only take part in the gathers. The iterator is exhausted in any case, also after an
+    error: it gathers, and the other ranks wait for this one.
     """
+    rest = iter(tensors)
+    try:
+        if folder is not None:
+            _write_shards(rest, folder)
+    finally:
+        for _ in rest:
+            pass
+
+
+def _write_shards(tensors: Iterator[tuple[str, torch.Tensor]], folder: Path) -> None:
     shards: list[tuple[Path, list[str]]] = []
     pending: dict[str, torch.Tensor] = {}
     pending_bytes = total_bytes = 0
     for name, tensor in tensors:
-        if folder is None:
-            continue
         size = tensor.numel() * tensor.element_size()
         if pending and pending_bytes + size > _SHARD_BYTES:
             shards.append(_write_shard(pending, folder, len(shards)))
@@ -79,9 +88,8 @@ def write_weights(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path | No
         # A copy: on one rank the tensor is the parameter itself, and views may not be saved.
         pending[name] = tensor.detach().to("cpu", copy=True).contiguous()
         pending_bytes, total_bytes = pending_bytes + size, total_bytes + size
-    if folder is not None:
-        shards.append(_write_shard(pending, folder, len(shards)))
-        _name_shards(shards, folder, total_bytes)
+    shards.append(_write_shard(pending, folder, len(shards)))
+    _name_shards(shards, folder, total_bytes)
 
 
 def _write_shard(tensors: dict[str, torch.Tensor], folder: Path, number: int) -> tuple[Path, list[str]]:

@@ -85,7 +85,7 @@ def _read_file(path: str) -> pa.Table:
         rows = _read_json(path, lines=suffix == ".jsonl")
         columns = dict.fromkeys(key for row in rows for key in row)
         return pa.table({key: [row.get(key) for row in rows] for key in columns})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, AttributeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, AttributeError, TypeError) as error:
         raise DataError(f"the file cannot be read ({error})", where=path) from error
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from verl.errors import ConfigError, DataError, UnsupportedError
+from verl.protocol.columns import object_column
 from verl.tools.utils.tool_registry import tool_schemas_from_config
 from verl.utils.chat_template import render_prompt
 from verl.utils.dataset.files import read_rows, resolve_data_files
@@ -42,11 +43,7 @@ def collate_fn(data_list: list[dict[str, Any]]) -> dict[str, Any]:
 def _column(values: list[Any]) -> torch.Tensor | np.ndarray:
     if all(isinstance(value, torch.Tensor) for value in values):
         return torch.stack(values)
-    # Element by element: np.array would build a matrix out of lists that happen to have one length.
-    column = np.empty(len(values), dtype=object)
-    for row, value in enumerate(values):
-        column[row] = value
-    return column
+    return object_column(values)
 
 
 class RLHFDataset(Dataset):

@@ -13,7 +13,15 @@ from verl.errors import RewardError
 # Of a program with many test cases, the first ten make up its share.
 MAX_SHARED_CASES = 10
 
-__all__ = ["MAX_SHARED_CASES", "call_harness", "extract_code", "outputs_match", "read_tests", "share_passed"]
+__all__ = [
+    "MAX_SHARED_CASES",
+    "call_harness",
+    "extract_code",
+    "outputs_match",
+    "read_tests",
+    "share_passed",
+    "stream_text",
+]
 
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -86,6 +94,13 @@ def call_harness(code: str, fn_name: str, case_input: Any) -> str:
     return _PRELUDE + code + _CALL.format(arguments=json.dumps(arguments), name=fn_name)
 
 
+def stream_text(case: Any) -> str:
+    """A case's input or output as a program reads or writes it: text as it is, a list as one entry a line."""
+    if isinstance(case, str):
+        return case
+    return "\n".join(map(str, case)) if isinstance(case, list | tuple) else json.dumps(case)
+
+
 def outputs_match(actual: str, expected: Any) -> bool:
     """Whether two outputs are the same but for space at line ends, a final newline, and how numbers are written."""
     actual = actual.rstrip()
@@ -128,6 +143,6 @@ def _json_match(actual: str, expected: Any) -> bool:
     try:
         value = json.loads(actual)
         wanted = json.loads(expected) if isinstance(expected, str) else expected
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return value == wanted or (isinstance(wanted, list) and len(wanted) == 1 and value == wanted[0])

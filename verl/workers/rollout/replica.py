@@ -3,7 +3,7 @@
 """One copy of the model that generates: its devices, its workers, and its servers (one per node)."""
 
 import asyncio
-import contextlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +30,8 @@ __all__ = [
     "rollout_world_size",
     "set_standalone_worker_cls",
 ]
+
+logger = logging.getLogger(__name__)
 
 # Calls beside generation that must get through to a saturated server: pause, health, weights.
 CONTROL_METHOD_CONCURRENCY = 16
@@ -246,9 +248,12 @@ class RolloutReplica(ABC):
     async def shutdown(self) -> None:
         """Stop servers and the workers and pool that belong to the replica; a dead one is stopped already."""
         for server in self.servers:
-            # Gone or hanging: the kill below ends either.
-            with contextlib.suppress(PeerLost, TimeoutError):
+            try:
                 await self._call(server, "shutdown", (), {}, _SHUTDOWN_DEADLINE_S)
+            except Exception as error:
+                # Gone, hanging or broken: the kill below ends each, and what else belongs to the replica goes too.
+                if not isinstance(error, PeerLost | TimeoutError):
+                    logger.warning("%s did not shut down in order: %s: %s", self.server_id, type(error).__name__, error)
             ray.kill(server)
         self.servers = []
         if self._owns_workers:

@@ -196,8 +196,7 @@ class RolloutServer(ABC):
             log_probs: list[float] | None = [] if wants_log_probs(sampling_params) else None
             return TokenOutput([], log_probs, stop_reason="completed", extra_fields=fields)
         media = {"image_data": image_data, "video_data": video_data, "priority": priority}
-        await bounded(self._open.wait(), what="the end of the pause", whom=self.name, deadline_s=GENERATE_DEADLINE_S)
-        async with self._counted(request_id):
+        async with self._admitted(request_id):
             return await self._answer(request_id, prompt_ids, sampling_params, budget, **media)
 
     async def generate_many(self, requests: list[dict[str, Any]]) -> list[TokenOutput]:
@@ -221,7 +220,13 @@ class RolloutServer(ABC):
             await asyncio.gather(*pending, return_exceptions=True)
 
     @asynccontextmanager
-    async def _counted(self, request_id: str) -> AsyncIterator[None]:
+    async def _admitted(self, request_id: str) -> AsyncIterator[None]:
+        """Wait while the server is closed; inside the block the request counts as in flight."""
+        # A loop: between the end of one pause and this coroutine's turn, the next pause may have begun.
+        while not self._open.is_set():
+            await bounded(
+                self._open.wait(), what="the end of the pause", whom=self.name, deadline_s=GENERATE_DEADLINE_S
+            )
         # The same id can come twice: sent again by a caller whose first call has been cancelled a moment ago.
         self._in_flight[request_id] += 1
         try:

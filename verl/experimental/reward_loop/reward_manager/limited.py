@@ -3,7 +3,6 @@
 """Reward functions that ask a service with quotas: requests and tokens per minute, and calls at once."""
 
 import asyncio
-import logging
 import time
 from typing import Any, ClassVar
 
@@ -14,8 +13,6 @@ from verl.experimental.reward_loop.sample import RewardSample
 from verl.waits import bounded
 
 __all__ = ["AsyncTokenBucket", "RateLimitedRewardManager"]
-
-logger = logging.getLogger(__name__)
 
 
 class AsyncTokenBucket:

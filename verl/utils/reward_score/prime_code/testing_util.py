@@ -16,7 +16,7 @@ import tempfile
 from enum import Enum
 from typing import Any
 
-from verl.utils.reward_score.code_harness import call_harness, outputs_match
+from verl.utils.reward_score.code_harness import call_harness, outputs_match, stream_text
 
 __all__ = ["CODE_TYPE", "run_program", "run_test", "truncatefn"]
 
@@ -63,7 +63,7 @@ def _judge(
     if fn_name:
         program, stdin = call_harness(code, fn_name, case_input), ""
     else:
-        program, stdin = code, case_input if isinstance(case_input, str) else "\n".join(map(str, case_input))
+        program, stdin, expected = code, stream_text(case_input), stream_text(expected)
     return_code, stdout, stderr = run_program(program, stdin, timeout_s)
     facts = {"output": truncatefn(stdout), "expected": truncatefn(str(expected)), "inputs": truncatefn(str(case_input))}
     if return_code is None:
@@ -76,15 +76,17 @@ def _judge(
 def run_program(code: str, stdin: str, timeout_s: float) -> tuple[int | None, str, str]:
     """(return code or None after the time limit, stdout, stderr) of a Python program in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="verl-code-") as directory:
-        with open(f"{directory}/stdin", "w+", encoding="utf-8", errors="surrogatepass") as feed:
-            feed.write(stdin)
+        # In files: an argument of a command ends at 128 KiB, which a test case's input alone may have.
+        for name, text in (("stdin", stdin), ("solution.py", code)):
+            with open(f"{directory}/{name}", "w", encoding="utf-8", errors="surrogatepass") as file:
+                file.write(text)
         with (
             open(f"{directory}/stdin", "rb") as source,
             open(f"{directory}/out", "w+b") as out,
             open(f"{directory}/err", "w+b") as err,
         ):
             process = subprocess.Popen(
-                [sys.executable, "-I", "-c", code],
+                [sys.executable, "-I", "solution.py"],
                 stdin=source,
                 stdout=out,
                 stderr=err,

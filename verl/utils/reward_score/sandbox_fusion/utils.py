@@ -14,7 +14,7 @@ from typing import Any
 
 import requests
 
-from verl.utils.reward_score.code_harness import call_harness, outputs_match
+from verl.utils.reward_score.code_harness import call_harness, outputs_match, stream_text
 
 __all__ = [
     "API_TIMEOUT",
@@ -218,13 +218,13 @@ def check_correctness(
     def judge(index: int) -> tuple[Any, dict[str, Any]]:
         if broken.is_set():
             return COMPILE_ERROR, {"case_index": index, "status": "compile_error_skipped"}
-        code, stdin = _program(generation, inputs[index], in_outs.get("fn_name"), language)
+        code, stdin, expected = _program(generation, inputs[index], outputs[index], in_outs.get("fn_name"), language)
         with concurrent_semaphore or contextlib.nullcontext():
             run = run_in_sandbox(
                 sandbox_fusion_url, code, stdin=stdin, compile_timeout_s=timeout, run_timeout_s=timeout,
                 memory_limit_mb=memory_limit_mb, language=language,
             )  # fmt: skip
-        result = _verdict(run, outputs[index])
+        result = _verdict(run, expected)
         if result == COMPILE_ERROR:
             broken.set()
         return result, _metadata(index, run, inputs[index], outputs[index])
@@ -245,11 +245,13 @@ def _judge_all(
     return results, metadata
 
 
-def _program(generation: str, case_input: Any, fn_name: str | None, language: str) -> tuple[str, str | None]:
-    """(code, stdin) of one case."""
+def _program(
+    generation: str, case_input: Any, expected: Any, fn_name: str | None, language: str
+) -> tuple[str, str | None, Any]:
+    """(code, stdin, what it should write) of one case."""
     if fn_name and language == "python":
-        return call_harness(generation, fn_name, case_input), None
-    return generation, case_input if isinstance(case_input, str) or case_input is None else json.dumps(case_input)
+        return call_harness(generation, fn_name, case_input), None, expected
+    return generation, None if case_input is None else stream_text(case_input), stream_text(expected)
 
 
 def _verdict(run: SandboxRun, expected: Any) -> Any:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`FSDPEngine`: trains and evaluates a Hugging Face model sharded with FSDP2, on any platform's collective."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -32,10 +31,6 @@ from verl.workers.engine.metrics import join_metrics
 from verl.workers.engine.micro_batches import batch_settings, count_globally, split_rows
 from verl.workers.engine.optim import build_lr_scheduler, build_optimizer, clipped_step
 from verl.workers.engine.packing import Packed, pack
-
-logger = logging.getLogger(__name__)
-
-_PACK_KEYS = ("input_ids", "attention_mask")
 
 
 class FSDPEngine(BaseEngine):

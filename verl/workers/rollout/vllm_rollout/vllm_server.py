@@ -118,8 +118,7 @@ class vLLMHttpServer(RolloutServer):
     @asynccontextmanager
     async def _admit_http(self) -> AsyncIterator[None]:
         self._weights.refuse_if_stale("generate")
-        await bounded(self._open.wait(), what="the end of the pause", whom=self.name, deadline_s=GENERATE_DEADLINE_S)
-        async with self._counted("http"):
+        async with self._admitted("http"):
             yield
 
     # Generation

@@ -7,7 +7,6 @@ away only when everything is in place; a stale worker is mended by loading a who
 """
 
 import json
-import logging
 import os
 import tempfile
 import time
@@ -32,8 +31,6 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     ReceiverThread,
     weight_socket_handle,
 )
-
-logger = logging.getLogger(__name__)
 
 VLLM_LORA_INT_ID = 123
 VLLM_LORA_NAME = "123"
