@@ -4,6 +4,8 @@
 
 import asyncio
 import inspect
+import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,8 +18,10 @@ from verl.checkpoint_engine import CheckpointEngine
 from verl.config import RunConfig
 from verl.config.front_door import load
 from verl.errors import ConfigError
+from verl.platform import current_platform
 from verl.protocol import DataProto
 from verl.utils.metric import reduce_metrics
+from verl.workers.engine.flops import FlopsCounter
 from verl.workers.engine_workers import OLD_LOG_PROBS_WEIGHTS, ActorRolloutRefWorker, TrainingWorker, WeightStream
 from verl.workers.utils.losses import ppo_loss
 
@@ -101,7 +105,8 @@ def test_log_probs_carry_entropy_and_the_name_of_the_weights(make_worker):
     result = worker.compute_log_prob(batch())
     assert set(result.batch.keys()) == {"old_log_probs", "entropys"}
     assert result.batch["old_log_probs"].shape == (8, 5)
-    assert result.meta_info == {OLD_LOG_PROBS_WEIGHTS: 0}
+    (mfu,) = result.meta_info.pop("metrics")["perf/mfu/actor_infer"]
+    assert 0 < mfu < float("inf") and result.meta_info == {OLD_LOG_PROBS_WEIGHTS: 0}
 
 
 def test_the_token_baselines_get_the_collision_probability(make_worker):
@@ -134,10 +139,33 @@ def test_an_update_reports_verls_metric_names(make_worker):
     data.batch["ref_log_prob"] = data.batch["old_log_probs"] - 0.1
     metrics = update(worker, data)
     expected = (
-        "pg_loss pg_clipfrac ppo_kl pg_clipfrac_lower entropy_loss kl_loss kl_coef loss grad_norm lr skipped_steps"
+        "pg_loss pg_clipfrac ppo_kl pg_clipfrac_lower entropy_loss kl_loss kl_coef loss grad_norm lr skipped_steps mfu"
     )
     assert set(metrics) == {f"actor/{name}" for name in expected.split()}
     assert metrics["actor/lr"] == 1e-2
+
+
+def test_the_utilisation_counts_every_pass_over_the_rows_of_this_rank(make_worker, monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(seconds)))
+    found = {}
+    for epochs in (1, 3):
+        worker = make_worker("actor", f"{ACTOR}.ppo_epochs={epochs}")
+        data = with_old_log_probs(worker, batch())
+        seconds = itertools.count()
+        found[epochs] = update(worker, data)["actor/mfu"]
+    flops = FlopsCounter(worker.actor.engine.hf_config).training_flops(batch().batch["attention_mask"].sum(-1).tolist())
+    assert found[1] == pytest.approx(flops / current_platform().peak_flops())
+    assert found[3] == pytest.approx(3 * found[1])
+
+
+def test_a_device_of_unknown_speed_has_no_utilisation_and_no_nan(make_worker, monkeypatch):
+    monkeypatch.setattr(type(current_platform()), "peak_flops", lambda self, device_name=None: None)
+    worker = make_worker("actor")
+    data = with_old_log_probs(worker, batch())
+    metrics = update(worker, data)
+    assert not any("mfu" in name for name in (*metrics, *data.meta_info.get("metrics", {})))
+    assert all(math.isfinite(value) for value in metrics.values())
 
 
 def test_one_mini_batch_and_one_epoch_have_a_ratio_of_exactly_one(make_worker):

@@ -46,7 +46,9 @@ def test_the_policys_worker_gives_what_the_engines_worker_gives(config: RunConfi
     key = "old_log_probs"
     assert torch.equal(old.compute_log_prob(batch()).batch[key], new.compute_log_prob(batch()).batch[key])
     data = batch(old_log_probs=torch.zeros(4, 5), advantages=torch.ones(4, 5))
-    assert old.update_actor(data).meta_info["metrics"] == new.update_actor(data).meta_info["metrics"]
+    first, second = (worker.update_actor(data).meta_info["metrics"] for worker in (old, new))
+    # How fast it went is no result.
+    assert first.pop("actor/mfu") and second.pop("actor/mfu") and first == second
 
 
 def test_its_profiler_can_be_started(config: RunConfig) -> None:

@@ -7,17 +7,20 @@ All methods are plain functions, so that their Ray actors stay single-threaded.
 
 import asyncio
 import inspect
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from verl.checkpoint_engine import CheckpointEngine
 from verl.checkpoint_engine.base import new_engine
 from verl.errors import ConfigError, UnsupportedError
 from verl.launch_info import LaunchInfo
+from verl.platform import current_platform
 from verl.protocol import DataProto
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.base.worker import Worker
@@ -25,6 +28,7 @@ from verl.utils.distributed import initialize_global_process_group
 from verl.utils.import_utils import import_external_libs
 from verl.workers.engine import BaseEngine, EngineRegistry
 from verl.workers.engine.base import LossFunction
+from verl.workers.engine.flops import FlopsCounter, model_flops_utilization
 from verl.workers.engine_settings import (
     EngineSettings,
     actor_settings,
@@ -56,6 +60,7 @@ class EngineRole:
             checkpoint_config=settings.checkpoint_config,
         )
         self.engine.initialize()
+        self.flops = None if self.engine.hf_config is None else FlopsCounter(self.engine.hf_config)
         self.loss_fn: LossFunction | None = settings.loss_fn
 
     def infer(self, data: DataProto, outputs: frozenset[str]) -> DataProto:
@@ -64,18 +69,37 @@ class EngineRole:
             return self.engine.infer_batch(self._with_meta(data, {}), outputs)
 
     def train(self, data: DataProto) -> Metrics:
-        """`ppo_epochs` passes in mini-batches; each metric as a list over the optimizer steps, `lr` of the last."""
+        """`ppo_epochs` passes in mini-batches; each metric as a list over the optimizer steps, `lr` of the last.
+
+        `mfu` is that of all passes; it is left out where model or device are not known.
+        """
         if self.loss_fn is None:
             raise ConfigError("no loss function", remedy="call set_loss_fn before the first update")
         loss_fn = self._loss_for(data)
         facts = {"calculate_entropy": self.settings.needs_entropy}
         steps: list[dict[str, float]] = []
+        started_s = time.perf_counter()
         with self.engine.train_mode():
             for rows in self._mini_batches(data):
                 mini = data if len(rows) == len(data) else data.select_idxs(rows)
                 steps.append(self.engine.train_batch(self._with_meta(mini, facts), loss_fn))
         metrics = {name: [step[name] for step in steps] for name in steps[0]}
-        return metrics | {"lr": metrics["lr"][-1:]}
+        mfu = self.utilization(data, started_s, passes=self.settings.epochs)
+        return metrics | {"lr": metrics["lr"][-1:]} | ({"mfu": mfu} if mfu else {})
+
+    def utilization(
+        self, data: DataProto, started_s: float, passes: int = 1, forward_only: bool = False
+    ) -> list[float]:
+        """Model FLOPs utilisation of this rank over its rows since `started_s`; empty where it is not known."""
+        if self.flops is None or "attention_mask" not in data.batch:
+            return []
+        current_platform().synchronize()
+        seconds = time.perf_counter() - started_s
+        lengths = data.batch["attention_mask"].sum(-1).tolist() * passes
+        # Ranks that share rows (sequence parallelism) share the work.
+        sharing = dist.get_world_size() // self.engine.get_data_parallel_size()
+        mfu = model_flops_utilization(self.flops, lengths, seconds, sharing, forward_only)
+        return [] if mfu is None else [mfu]
 
     def _with_meta(self, data: DataProto, facts: dict[str, Any]) -> DataProto:
         """The same batch with the engine's facts; the caller's meta_info stays as it is."""
@@ -271,10 +295,13 @@ class ActorRolloutRefWorker(Worker):
 
         With `actor.calculate_sum_pi_squared` also `sum_pi_squared`, for the optimal token baselines.
         """
+        started_s = time.perf_counter()
         extras = {"sum_pi_squared"} if self.config.actor.get("calculate_sum_pi_squared", False) else set()
         out = self._actor.infer(data, frozenset({"log_probs", "entropy"} | extras))
         out.rename(["log_probs", "entropy"], ["old_log_probs", "entropys"])
         out.meta_info[OLD_LOG_PROBS_WEIGHTS] = self._actor.engine.weights_id
+        if mfu := self._actor.utilization(data, started_s, forward_only=True):
+            out.meta_info["metrics"] = {"perf/mfu/actor_infer": mfu}
         return out
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="ref"))

@@ -20,6 +20,8 @@ from verl.trainer.ppo.steps import (
     old_log_prob,
     run_steps,
     score_rewards,
+    update_actor,
+    update_critic,
 )
 
 
@@ -142,6 +144,19 @@ def test_ranks_get_tensors_but_no_texts() -> None:
     assert set(sent.non_tensor_batch) == {"uid"}
     assert sent.meta_info == {"temperature": 0.7}
     assert set(sent.batch.keys()) == set(batch.batch.keys())
+
+
+def test_the_utilisation_of_an_update_is_a_performance_metric() -> None:
+    def answer(prefix: str) -> SimpleNamespace:
+        result = DataProto(meta_info={"metrics": {f"{prefix}loss": [1.0, 3.0], f"{prefix}mfu": [0.2, 0.4]}})
+        return SimpleNamespace(update_actor=lambda batch: result, train_batch=lambda batch: result)
+
+    batch = batch_of_two_groups()
+    batch.meta_info["global_step"] = 1
+    config = SimpleNamespace(trainer=SimpleNamespace(critic_warmup=0))
+    world = World(config=config, actor=answer("actor/"), critic=answer(""))
+    assert update_actor(batch, world)[1] == {"actor/loss": 2.0, "perf/mfu/actor": pytest.approx(0.3)}
+    assert update_critic(batch, world)[1] == {"critic/loss": 2.0, "perf/mfu/critic": pytest.approx(0.3)}
 
 
 def test_steps_run_in_order_and_their_metrics_and_times_add_up() -> None:

@@ -43,6 +43,9 @@ class BaseEngine(ABC):
     weights_id: int | None = None
     """Names the current weights; None where the engine does not tell one state of them from another."""
 
+    hf_config: Any = None
+    """The model's Hugging Face configuration, from which its FLOPs are counted; None where the engine has none."""
+
     @abstractmethod
     def initialize(self) -> None:
         """Build model, optimizer and schedule; joins the process group if this process is in none."""

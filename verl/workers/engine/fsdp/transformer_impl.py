@@ -121,6 +121,7 @@ class FSDPEngine(BaseEngine):
         # How the published checkpoint differs from memory is known where it was read; every rank exports.
         self.module._weight_conversions = broadcast_object(getattr(full, "_weight_conversions", None))
         self.module.generation_config = getattr(full, "generation_config", None)
+        self.hf_config = hf_config
 
     # ---- modes ------------------------------------------------------------------------------------------------------
 
