@@ -136,6 +136,11 @@ def check_suffix_sums(m):
                 after[row, t] = following
                 following = values[row, t] if keep[t] else following
         same(m.next_valid(tensor(values), tensor(b.mask)), after)
+        # The forms that a device takes.
+        same(m._next_by_doubling(tensor(values), tensor(b.mask)), after)
+        x_TB, decay_TB = tensor(np.where(b.mask > 0, values, 0.0).T), tensor(np.where(b.mask > 0, discount, 1.0).T)
+        want = ga.returns_to_go(values, b.mask, discount, part)
+        same(m._scan_by_doubling(x_TB, decay_TB).numpy().T * b.mask, want)
 
 
 def check_groups(m):

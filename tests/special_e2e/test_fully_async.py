@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.special_e2e.job import Job
 from verl.quickstart.model import save_tiny_model
@@ -242,4 +244,44 @@ def test_every_mode_runs_to_its_end(launch: Callable[..., Job], overrides: list[
         assert all(record["fully_async/staleness/token_age_max"] == 0 for record in data)
     if "async_training.max_version_lag=1" in overrides:
         assert all(record["fully_async/staleness/trajectory_age_max"] <= 1 for record in data)
+    assert job.leftovers() == {}
+
+
+TOKEN_BASELINE = [
+    "actor_rollout_ref.actor.calculate_sum_pi_squared=True",
+    "algorithm.rollout_correction.bypass_mode=False",
+]
+CRITIC = ["critic.optim.lr=1e-3", "critic.ppo_max_token_len_per_gpu=1024", "critic.fsdp.dtype=float32"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("synchronous", [False, True], ids=["asynchronous", "synchronous"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.adv_estimator=gae", "algorithm.use_pf_ppo=True", *CRITIC],
+        ["algorithm.adv_estimator=optimal_token_baseline", *TOKEN_BASELINE],
+        ["algorithm.adv_estimator=tir_optimal_token_baseline", *TOKEN_BASELINE],
+    ],
+    ids=["pf_ppo", "optimal_token_baseline", "tir_optimal_token_baseline"],
+)
+def test_the_other_ways_to_an_advantage_learn_too(
+    launch: Callable[..., Job], tiny_model_dir: Path, overrides: list[str], synchronous: bool
+) -> None:
+    saved = ["trainer.save_freq=30", "actor_rollout_ref.actor.checkpoint.save_contents=[model,hf_model]"]
+    if synchronous:
+        job = launch.synchronous("trainer.total_training_steps=30", *saved, *overrides)
+    else:
+        job = launch("rollout.total_rollout_steps=240", *saved, *overrides)
+    assert job.wait(600) == 0, job.text()[-3000:]
+    assert_reward_rises(job, steps=30)
+    updates = [record["data"] for record in job.metrics() if "actor/grad_norm" in record["data"]]
+    assert len(updates) == 30
+    numbers = [value for data in updates for value in data.values() if isinstance(value, int | float)]
+    assert np.isfinite(numbers).all()
+    assert all(data["actor/grad_norm"] > 0 for data in updates)
+    start = load_file(tiny_model_dir / "model.safetensors")
+    end = load_file(job.out / "global_step_30" / "actor" / "huggingface" / "model.safetensors")
+    assert start.keys() == end.keys()
+    assert [name for name in start if torch.equal(start[name], end[name])] == []
     assert job.leftovers() == {}

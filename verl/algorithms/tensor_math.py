@@ -79,6 +79,11 @@ def compute_grad_norm(model: torch.nn.Module) -> float:
     return float(sum(squares)) ** 0.5
 
 
+# Two forms of each recursion along the tokens. On a CPU one token of all trajectories at a time is the fastest: every
+# number is read once. A device that launches a kernel for each operation wants few large ones: sweeps that double the
+# reach of every position (Hillis and Steele 1986), log2(T) of them. There sums are of pairs, so rounding is no worse.
+
+
 @torch.no_grad()
 def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -> Tensor:
     """`y_t = x_t + discount * y_next` over the masked positions of each row; zeros outside.
@@ -86,21 +91,50 @@ def discounted_suffix_sum(values_BT: Tensor, mask_BT: Tensor, discount: float) -
     Positions outside the mask (padding, tool observations) are stepped over: they add nothing and do not discount.
     """
     x_TB = zero_outside(mask_BT, values_BT).t().contiguous()
-    decay_TB = torch.ones_like(x_TB).masked_fill(mask_BT.t().bool(), discount)
-    # One token of all trajectories at a time: rows that lie together are read once, which a scan in log2(T) sweeps
-    # over the whole matrix is four times slower than.
-    x, decay = x_TB.unbind(), decay_TB.unbind()
-    for t in reversed(range(len(x) - 1)):
-        x[t].addcmul_(decay[t], x[t + 1])
-    return zero_outside(mask_BT, x_TB.t())
+    decay_TB = torch.ones_like(x_TB).masked_fill_(mask_BT.t().bool(), discount)
+    scan = _scan_by_token if x_TB.device.type == "cpu" else _scan_by_doubling
+    return zero_outside(mask_BT, scan(x_TB, decay_TB).t())
 
 
 @torch.no_grad()
 def next_valid(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """For each position the value at the next masked-in position to the right; 0 where there is none."""
+    following = _next_by_token if values_BT.device.type == "cpu" else _next_by_doubling
+    return following(values_BT, mask_BT)
+
+
+def _scan_by_token(x_TB: Tensor, decay_TB: Tensor) -> Tensor:
+    """`y_t = x_t + decay_t * y_{t+1}`, written over `x_TB`."""
+    x, decay = x_TB.unbind(), decay_TB.unbind()
+    for t in reversed(range(len(x) - 1)):
+        x[t].addcmul_(decay[t], x[t + 1])
+    return x_TB
+
+
+def _scan_by_doubling(x_TB: Tensor, decay_TB: Tensor) -> Tensor:
+    """The same; overwrites both arguments."""
+    reach = 1
+    while reach < len(x_TB):
+        # Products in memory of their own: what a sweep reads are the numbers of the sweep before.
+        x_TB[:-reach] += decay_TB[:-reach] * x_TB[reach:]
+        decay_TB[:-reach] = decay_TB[:-reach] * decay_TB[reach:]
+        reach *= 2
+    return x_TB
+
+
+def _next_by_token(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     following_TB = torch.zeros_like(values_BT.t(), memory_format=torch.contiguous_format)
     values, keep = values_BT.t().contiguous().unbind(), mask_BT.t().bool().contiguous().unbind()
     following = following_TB.unbind()
     for t in reversed(range(len(following) - 1)):
         torch.where(keep[t + 1], values[t + 1], following[t + 1], out=following[t])
     return following_TB.t()
+
+
+def _next_by_doubling(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """What the position to the right shows: its own value where it counts, else what lies to the right of it."""
+    shown_TB = torch.zeros_like(values_BT.t(), memory_format=torch.contiguous_format)
+    passes_TB = torch.zeros_like(shown_TB)
+    shown_TB[:-1] = zero_outside(mask_BT, values_BT).t()[1:]
+    passes_TB[:-1] = (~mask_BT.bool()).t()[1:]
+    return _scan_by_doubling(shown_TB, passes_TB).t()
