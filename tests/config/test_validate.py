@@ -3,6 +3,7 @@
 """Combinations that cannot work are refused, with the key to change in the message."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,17 @@ def test_resampling_by_score_goes_with_gae_only(minimal: Any) -> None:
     keys = {"algorithm.use_pf_ppo": True, "algorithm.adv_estimator": "gae", "algorithm.pf_ppo.weight_pow": 1.5}
     assert with_keys(minimal, keys).algorithm.pf_ppo.weight_pow == 1.5
     assert "reweight_method" in refused(minimal, {"algorithm.pf_ppo.reweight_method": "sqrt"})
+
+
+def test_a_critic_without_a_model_is_refused_before_anything_starts(minimal: Any, tmp_path: Path) -> None:
+    keys = {f"{POLICY}.model.path": str(tmp_path), "algorithm.adv_estimator": "gae"}
+    assert f"often {tmp_path}. set critic.model.path" in refused(minimal, keys)
+    assert "set critic.model.path" in refused(
+        minimal, keys | {"algorithm.adv_estimator": "grpo", "critic.enable": True}
+    )
+    for path in (str(tmp_path), "Qwen/Qwen2.5-7B"):
+        validate(with_keys(minimal, keys | {"critic.model.path": path}))
+    validate(with_keys(minimal, keys | {"algorithm.adv_estimator": "grpo"}))
 
 
 def test_a_backend_of_a_recipes_own_passes(minimal: Any) -> None:

@@ -13,6 +13,7 @@ import golden_correction as gc
 import golden_losses as gl
 import numpy as np
 import torch
+from checks_balance import BALANCE_CHECKS
 from checks_metrics import METRIC_CHECKS
 
 NAN = float("nan")
@@ -872,5 +873,6 @@ CHECKS = {
     A + "rollout_correction.importance": [check_importance],
     A + "rollout_correction.rejection": [check_rejection],
     A + "rollout_correction.diagnostics": [check_diagnostics],
+    **BALANCE_CHECKS,
     **METRIC_CHECKS,
 }

@@ -30,6 +30,10 @@ _SWAPS: dict[type, type] = {
     ast.BitOr: ast.BitAnd,
     ast.And: ast.Or,
     ast.Or: ast.And,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
 _RENAMES = {
     "minimum": "maximum",
@@ -46,25 +50,21 @@ _DROPPED_CALLS = {"detach", "exp", "log", "abs", "square", "sqrt", "clamp", "sig
 _DROPPED_MASKS = {"zero_outside"}
 
 
-# The faults that change curves without a crash: a wrong sign, a forgotten mask, another denominator.
-SIGN_MASK_DENOMINATOR = {"Add", "Sub", "Mult", "Div", "unary", "without mask", "masked_mean", "masked_sum"}
+def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
+    """(description, mutated tree) of every fault that can be put into the source.
 
-
-def mutants(source: str, kinds: set[str] | None = None) -> Iterator[tuple[str, ast.Module]]:
-    """(description, mutated tree) of every fault, or of those kinds, that can be put into the source."""
+    It is one tree, and each fault is taken out again when the next is asked for.
+    """
     tree = ast.parse(source)
     lines = source.splitlines()
-    for number, node in enumerate(_formulas(tree)):
-        for label, change in _changes(node):
-            if kinds is not None and label not in kinds:
-                continue
-            mutated = copy.deepcopy(tree)
-            target = next(found for n, found in enumerate(_formulas(mutated)) if n == number)
-            change(target)
-            yield (
-                f"{label}: {ast.unparse(node)} in {lines[node.lineno - 1].strip()}",
-                ast.fix_missing_locations(mutated),
-            )
+    # The innermost first: what is put back are copies of the parts, which nobody visits again.
+    for node in reversed(list(_formulas(tree))):
+        for label, change in list(_changes(node)):
+            description = f"{label}: {ast.unparse(node)} in {lines[node.lineno - 1].strip()}"
+            whole = copy.deepcopy(node)
+            change(node)
+            yield description, tree
+            _become(node, whole)
 
 
 def load(name: str, tree: ast.Module) -> types.ModuleType:
@@ -81,19 +81,16 @@ def load(name: str, tree: ast.Module) -> types.ModuleType:
     return module
 
 
-def survivors(
-    name: str, checks: list[Callable[[types.ModuleType], None]], kinds: set[str] | None = None
-) -> tuple[int, list[str]]:
-    """Number of faults tried in a module, and those that every check lets through."""
+def source_of(name: str) -> str:
+    """The text of a module, which need not have been imported."""
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.origin is not None
-    source = Path(spec.origin).read_text()
-    alive, number = [], 0
-    for label, tree in mutants(source, kinds):
-        number += 1
-        if not _noticed(name, tree, checks):
-            alive.append(label)
-    return number, alive
+    return Path(spec.origin).read_text()
+
+
+def survivors(name: str, checks: list[Callable[[types.ModuleType], None]]) -> list[str]:
+    """The faults in a module that every check lets through."""
+    return [label for label, tree in mutants(source_of(name)) if not _noticed(name, tree, checks)]
 
 
 def _noticed(name: str, tree: ast.Module, checks: list[Callable[[types.ModuleType], None]]) -> bool:
@@ -141,6 +138,8 @@ def _changes(node: ast.expr) -> Iterator[tuple[str, Callable[[ast.expr], None]]]
         yield "flag", lambda target: setattr(target, "value", not target.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield "constant", lambda target: setattr(target, "value", target.value + 1)
+    if isinstance(node, ast.IfExp):
+        yield "branch", lambda target: target.__dict__.update(body=target.orelse, orelse=target.body)
     if isinstance(node, ast.Call):
         yield from _call_changes(node)
 
@@ -167,7 +166,8 @@ if __name__ == "__main__":
     from checks import CHECKS
 
     for chosen in sys.argv[1:] or CHECKS:
-        total, left = survivors(chosen, CHECKS[chosen])
+        left = survivors(chosen, CHECKS[chosen])
+        total = sum(1 for _ in mutants(source_of(chosen)))
         sys.stdout.write(f"{chosen}: {total} faults, {len(left)} unnoticed\n")
         for line in left:
             sys.stdout.write(f"    {line}\n")

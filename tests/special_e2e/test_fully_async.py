@@ -251,7 +251,14 @@ TOKEN_BASELINE = [
     "actor_rollout_ref.actor.calculate_sum_pi_squared=True",
     "algorithm.rollout_correction.bypass_mode=False",
 ]
-CRITIC = ["critic.optim.lr=1e-3", "critic.ppo_max_token_len_per_gpu=1024", "critic.fsdp.dtype=float32"]
+PF_PPO = [
+    "algorithm.adv_estimator=gae",
+    "algorithm.use_pf_ppo=True",
+    "critic.model.path=${actor_rollout_ref.model.path}",
+    "critic.optim.lr=1e-3",
+    "critic.ppo_max_token_len_per_gpu=1024",
+    "critic.fsdp.dtype=float32",
+]
 
 
 @pytest.mark.long
@@ -259,7 +266,7 @@ CRITIC = ["critic.optim.lr=1e-3", "critic.ppo_max_token_len_per_gpu=1024", "crit
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["algorithm.adv_estimator=gae", "algorithm.use_pf_ppo=True", *CRITIC],
+        PF_PPO,
         ["algorithm.adv_estimator=optimal_token_baseline", *TOKEN_BASELINE],
         ["algorithm.adv_estimator=tir_optimal_token_baseline", *TOKEN_BASELINE],
     ],

@@ -66,7 +66,7 @@ def karmarkar_karp(seqlen_list: Sequence[int], k_partitions: int, equal_size: bo
 
 
 def _single_states(lengths: np.ndarray) -> list[_State]:
-    return [_State(lengths[item : item + 1], np.array([item])) for item in np.argsort(-lengths, kind="stable")]
+    return [_State(lengths[item : item + 1], np.array([item])) for item in range(len(lengths))]
 
 
 def _equal_states(lengths: np.ndarray, k: int) -> list[_State]:

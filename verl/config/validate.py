@@ -3,10 +3,12 @@
 """Cross-field arithmetic in one place: what cannot work is refused before anything starts."""
 
 import logging
+from pathlib import Path
 
 from verl.config.actor import FSDPActorConfig
 from verl.config.async_training import AsyncTrainingConfig, required_samples
 from verl.config.backend_bound import refuse_training_backend
+from verl.config.model import HFModelConfig
 from verl.config.roles import need_critic, need_reference_policy
 from verl.config.rollout import RolloutConfig
 from verl.config.run import RunConfig
@@ -76,6 +78,7 @@ def _check_choices(config: RunConfig) -> None:
         raise ConfigError("must be set", where=f"{ROLLOUT}.name", expected="vllm", remedy=f"add {ROLLOUT}.name=vllm")
     if need_critic(config):
         refuse_training_backend(config.critic.strategy, "critic.strategy")
+        _check_critic_model(config.critic.model.path, config.actor_rollout_ref.model.path)
     if config.algorithm.adv_estimator == "gae" and config.critic.enable is False:
         raise ConfigError(
             "gae needs values, and the critic is switched off",
@@ -83,6 +86,18 @@ def _check_choices(config: RunConfig) -> None:
             got=False,
             expected="null or true",
             remedy="or choose algorithm.adv_estimator=grpo",
+        )
+
+
+def _check_critic_model(path: str, actor_path: str) -> None:
+    """Both have one default: where only the actor's was changed, the critic's was forgotten."""
+    if path == HFModelConfig().path != actor_path and not Path(path).expanduser().exists():
+        raise ConfigError(
+            "a critic is trained and its model is not set",
+            where="critic.model.path",
+            got=path,
+            expected=f"the model that the values start from, often {actor_path}",
+            remedy="set critic.model.path",
         )
 
 

@@ -31,18 +31,24 @@ def local_path(path: str) -> str:
 
 
 def load_config(
-    path: str, *, attention: str, trust_remote_code: bool = False, override: Mapping[str, Any] | None = None
+    path: str,
+    *,
+    attention: str,
+    trust_remote_code: bool = False,
+    override: Mapping[str, Any] | None = None,
+    where: str = "actor_rollout_ref.model.path",
 ) -> PretrainedConfig:
     """The model's configuration with `override` applied; an override of an unknown key is an error.
 
-    Nested mappings (`text_config: {…}`, `rope_parameters: {…}`) are merged into what is there.
+    Nested mappings (`text_config: {…}`, `rope_parameters: {…}`) are merged into what is there. `where` is the key that
+    an error names.
     """
     try:
         config = AutoConfig.from_pretrained(local_path(path), trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"no model configuration can be read ({error})",
-            where="actor_rollout_ref.model.path",
+            where=where,
             got=path,
             expected="a directory with config.json, or the name of a model in the local hub cache",
         ) from error

@@ -7,6 +7,7 @@ Shapes: B trajectories, T response tokens. A batch is anything with `batch` (ten
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from verl.algorithms.rollout_correction.diagnostics import compute_offpolicy_metrics, with_prefix
@@ -38,11 +39,12 @@ class Correction(NamedTuple):
     metrics: dict[str, float]
 
 
+@torch.no_grad()
 def correct(old_log_prob: Tensor, rollout_log_prob: Tensor, response_mask: Tensor, spec: CorrectionSpec) -> Correction:
     """Measure the mismatch and form weights and mask, all [B, T]; weights cover the mask before rejection."""
-    log_ratio_BT = old_log_prob.detach() - rollout_log_prob.detach()
+    log_ratio_BT = old_log_prob - rollout_log_prob
     weights, mask = None, response_mask
-    metrics = compute_offpolicy_metrics(old_log_prob.detach(), rollout_log_prob, response_mask)
+    metrics = compute_offpolicy_metrics(old_log_prob, rollout_log_prob, response_mask)
     if spec.importance is not None:
         weights, found = importance_weights(log_ratio_BT, response_mask, spec.importance)
         metrics |= found

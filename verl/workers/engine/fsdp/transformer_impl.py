@@ -101,6 +101,7 @@ class FSDPEngine(BaseEngine):
             attention=attention,
             trust_remote_code=trust,
             override=override,
+            where="critic.model.path" if self.model_type == "value_model" else "actor_rollout_ref.model.path",
         )
         if self.model_type == "value_model":
             configure_value_model(hf_config)
