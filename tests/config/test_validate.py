@@ -123,7 +123,7 @@ def test_a_critic_without_a_model_is_refused_before_anything_starts(minimal: Any
     )
     for path in (str(tmp_path), "Qwen/Qwen2.5-7B"):
         validate(with_keys(minimal, keys | {"critic.model.path": path}))
-    validate(with_keys(minimal, keys | {"algorithm.adv_estimator": "grpo"}))
+    validate(with_keys(minimal, grpo))
 
 
 def test_a_backend_of_a_recipes_own_passes(minimal: Any) -> None:
