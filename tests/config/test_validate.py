@@ -118,9 +118,8 @@ def test_resampling_by_score_goes_with_gae_only(minimal: Any) -> None:
 def test_a_critic_without_a_model_is_refused_before_anything_starts(minimal: Any, tmp_path: Path) -> None:
     keys = {f"{POLICY}.model.path": str(tmp_path), "algorithm.adv_estimator": "gae"}
     assert f"often {tmp_path}. set critic.model.path" in refused(minimal, keys)
-    assert "set critic.model.path" in refused(
-        minimal, keys | {"algorithm.adv_estimator": "grpo", "critic.enable": True}
-    )
+    grpo = keys | {"algorithm.adv_estimator": "grpo"}
+    assert "set critic.model.path" in refused(minimal, grpo | {"critic.enable": True})
     for path in (str(tmp_path), "Qwen/Qwen2.5-7B"):
         validate(with_keys(minimal, keys | {"critic.model.path": path}))
     validate(with_keys(minimal, grpo))
