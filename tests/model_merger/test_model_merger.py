@@ -111,6 +111,31 @@ def test_a_merged_checkpoint_is_a_model_for_transformers(saved, tmp_path):
     assert "lm_head.weight" not in load_file(tmp_path / "merged" / "model.safetensors")
 
 
+def test_a_checkpoint_of_plain_tensors_is_merged_as_well(saved, tmp_path):
+    folder, weights = saved()
+    path = folder / "model_world_size_1_rank_0.pt"
+    plain = {
+        name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        for name, tensor in torch.load(path, weights_only=False).items()
+    }
+    assert not any(isinstance(tensor, DTensor) for tensor in plain.values())
+    torch.save(plain, path)
+    assert merge(folder, tmp_path / "merged") == 0
+    named = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "merged").named_parameters())
+    assert all(torch.equal(named[name], tensor) for name, tensor in weights.items())
+
+
+def test_shards_and_copies_of_one_checkpoint_are_each_treated_as_what_they_are(tmp_path):
+    full = torch.arange(16.0).view(4, 4)
+    for rank, part in enumerate(shards(full, (2,), (Shard(0),))):
+        state = {"w": part, "scale": torch.tensor(7.0), "bias": torch.tensor([3.0])}
+        torch.save(state, tmp_path / f"model_world_size_2_rank_{rank}.pt")
+    ranks = [torch.load(path, weights_only=False) for path in rank_files(tmp_path)]
+    merged = {name: merge_tensor(name, [rank[name] for rank in ranks]) for name in ranks[0]}
+    assert {name: tensor.shape for name, tensor in merged.items()} == {"w": (4, 4), "scale": (), "bias": (1,)}
+    assert torch.equal(merged["w"], full) and merged["scale"] == 7 and merged["bias"].tolist() == [3.0]
+
+
 def test_a_critic_keeps_its_head(saved, tmp_path):
     folder, weights = saved(model_type="value_model")
     assert merge(folder, tmp_path / "merged", "--is-value-model") == 0

@@ -2,16 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations and weights from a path; names of tied and of differently stored tensors."""
 
+import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf
+from own_code_model import save_own_code_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from verl.errors import ConfigError, UnsupportedError
 from verl.models.attention import choose_attention, wants_single_row
 from verl.models.load import build_empty, checkpoint_entries, load_config, load_full
 from verl.models.value_head import configure_value_model, value_head
+from verl.utils.tokenizer import load_tokenizer_and_processor
 
 TINY_MOE = {
     "vocab_size": 40,
@@ -105,3 +110,34 @@ def test_attention_that_mixes_packed_sequences_or_cannot_run_here_is_refused():
         choose_attention("flex_attention", default="sdpa", device_type="cuda")
     with pytest.raises(ConfigError, match="does not run on a CPU"):
         choose_attention("flash_attention_2", default="sdpa", device_type="cpu")
+
+
+def load_elsewhere(section: DictConfig, answers: Any) -> None:
+    """What an actor does with the section it is sent: it loads by path and flag."""
+    config = load_config(section.path, attention="sdpa", trust_remote_code=section.trust_remote_code)
+    tokenizer, processor = load_tokenizer_and_processor(section)
+    model = load_full(section.path, config, "language_model", torch.float32, section.trust_remote_code)
+    answers.put((type(config).__name__, type(model).__name__, len(tokenizer), processor))
+
+
+def test_a_model_with_python_files_of_its_own_is_loaded_by_another_process_that_is_told_where_it_is(
+    tiny_model_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    path = save_own_code_model(tiny_model_dir, tmp_path / "own")
+    section = OmegaConf.create({"path": str(path), "trust_remote_code": True, "custom_chat_template": None})
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=load_elsewhere, args=(section, answers))
+    process.start()
+    answer = answers.get(timeout=240)
+    process.join(60)
+    vocabulary = config_of(tiny_model_dir).vocab_size
+    assert answer == ("OwnConfig", "OwnForCausalLM", vocabulary, None) and process.exitcode == 0
+
+
+def test_files_that_are_not_trusted_are_not_run_and_the_key_is_named(tiny_model_dir, tmp_path):
+    path = save_own_code_model(tiny_model_dir, tmp_path / "own")
+    (path / "configuration_own.py").write_text("raise SystemExit('run')")
+    with pytest.raises(ConfigError, match=r"set actor_rollout_ref\.model\.trust_remote_code=true"):
+        config_of(path)

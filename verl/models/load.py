@@ -46,11 +46,13 @@ def load_config(
     try:
         config = AutoConfig.from_pretrained(local_path(path), trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
+        own_code = "trust_remote_code" in str(error)
         raise ConfigError(
             f"no model configuration can be read ({error})",
             where=where,
             got=path,
             expected="a directory with config.json, or the name of a model in the local hub cache",
+            remedy="set actor_rollout_ref.model.trust_remote_code=true if you trust its files" if own_code else None,
         ) from error
     _apply_override(config, dict(override or {}), "override_config")
     config._attn_implementation = attention

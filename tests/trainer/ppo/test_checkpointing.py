@@ -69,10 +69,13 @@ def test_a_saved_run_is_found_and_loaded_again(tmp_path: Path) -> None:
     assert read_rollout_state(folder) == ({"ledger": {"version": 2}}, b"loader")
 
 
-def test_a_save_that_fails_leaves_the_previous_checkpoint_in_place(tmp_path: Path) -> None:
-    asyncio.run(keeper(tmp_path, FolderGroup()).maybe_save(2, step=8))
+@pytest.mark.parametrize("keep", [1, 2, None])
+def test_a_save_that_fails_leaves_the_previous_checkpoint_in_place(tmp_path: Path, keep: int | None) -> None:
+    limit = {"max_actor_ckpt_to_keep": keep}
+    asyncio.run(keeper(tmp_path, FolderGroup(), **limit).maybe_save(2, step=8))
     with pytest.raises(OSError, match="disk full"):
-        asyncio.run(keeper(tmp_path, FolderGroup(fail=True)).maybe_save(4, step=16))
+        asyncio.run(keeper(tmp_path, FolderGroup(fail=True), **limit).maybe_save(4, step=16))
+    assert (tmp_path / TRACKER_FILE).read_text().strip() == "2"
     assert find_resume_folder(options(tmp_path)) == tmp_path / "global_step_2"
     assert not (tmp_path / "global_step_4").exists()
 
@@ -109,6 +112,14 @@ def test_a_checkpoint_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     assert json.loads((folder / TRAINER_FILE).read_text())["optimizer_step"] == 9
     # What the failed save left is gone, and the checkpoint that was replaced too.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_2", TRACKER_FILE]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, ["4"]), (2, ["3", "4"]), (9, ["1", "2", "3", "4"])])
+def test_the_newest_stay(tmp_path: Path, keep: int, left: list[str]) -> None:
+    saver = keeper(tmp_path, FolderGroup(), save_freq=1, max_actor_ckpt_to_keep=keep)
+    for version in range(1, 5):
+        asyncio.run(saver.maybe_save(version, step=version))
+    assert sorted(path.name for path in tmp_path.glob("global_step_*")) == [f"global_step_{v}" for v in left]
 
 
 @pytest.mark.parametrize("keep", [None, 0, -1])

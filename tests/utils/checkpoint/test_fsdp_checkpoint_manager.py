@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM
 
 from verl.errors import CheckpointError, ConfigError, UnsupportedError
+from verl.quickstart.model import save_tiny_model
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.distributed import initialize_global_process_group
 from verl.workers.engine.fsdp.state import iterate_full_tensors
@@ -87,6 +88,18 @@ def test_a_tied_head_is_written_once_and_is_tied_again_after_loading(tiny_model_
     assert "lm_head.weight" not in saved
     again = tiny(tmp_path / "s" / "huggingface")
     assert again.lm_head.weight.data_ptr() == again.model.embed_tokens.weight.data_ptr()
+
+
+def test_an_untied_head_is_written_beside_the_embedding(tmp_path):
+    save_tiny_model(tmp_path / "untied", tie_word_embeddings=False)
+    model = tiny(tmp_path / "untied")
+    contents = ["model", "hf_model"]
+    manager_of(model, str(tmp_path / "untied"), save_contents=contents).save_checkpoint(str(tmp_path / "s"))
+    saved = torch.load(tmp_path / "s" / "model_world_size_1_rank_0.pt", weights_only=True)
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= saved.keys()
+    again = tiny(tmp_path / "s" / "huggingface")
+    assert again.lm_head.weight.data_ptr() != again.model.embed_tokens.weight.data_ptr()
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)
 
 
 def test_the_exported_folder_holds_what_the_base_model_came_with(tiny_model_dir, tmp_path):
@@ -176,8 +189,6 @@ def test_a_damaged_file_is_named(tiny_model_dir, tmp_path):
 
 
 def test_a_checkpoint_of_another_model_is_refused(tiny_model_dir, tmp_path):
-    from verl.quickstart.model import save_tiny_model
-
     model = tiny(tiny_model_dir)
     manager_of(model, str(tiny_model_dir)).save_checkpoint(str(tmp_path / "s"))
     save_tiny_model(tmp_path / "wide", hidden=64)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from own_code_model import AUTO_MAP, save_own_code_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -353,3 +354,21 @@ def test_the_checkpoint_folder_has_upstreams_file_names(make_engine, tmp_path):
     assert {"config.json", "tokenizer.json"} <= {file.name for file in (folder / "huggingface").iterdir()}
     assert not (folder / "huggingface" / "model.safetensors").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["actor"]
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_the_exported_folder_has_the_python_files_of_the_base_model_also_beside_an_adapter(
+    make_engine, tiny_model_dir, tmp_path, monkeypatch, lora_rank
+):
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    source = save_own_code_model(tiny_model_dir, tmp_path / "own")
+    model = {"path": str(source), "trust_remote_code": True, "lora_rank": lora_rank, "lora_alpha": 8}
+    engine = make_engine(model=model, checkpoint={"save_contents": ["hf_model"], "load_contents": ["model"]})
+    engine.save_checkpoint(str(tmp_path / "saved"))
+    folder = tmp_path / "saved" / "huggingface"
+    for name in ("modeling_own.py", "configuration_own.py"):
+        assert (folder / name).read_text() == (source / name).read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["auto_map"], config["architectures"]) == (AUTO_MAP, ["OwnForCausalLM"])
+    weights = load_file(folder / "model.safetensors")
+    assert weights.keys() == load_file(source / "model.safetensors").keys()

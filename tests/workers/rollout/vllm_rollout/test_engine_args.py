@@ -76,6 +76,11 @@ def test_arguments_are_those_of_the_installed_engine(rollout_config: Make) -> No
         assert set(arguments(rollout, model={"lora_rank": 12}, **facts)) <= known
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_engine_runs_a_models_own_files_only_where_they_are_trusted(rollout_config: Make, trusted: bool) -> None:
+    assert arguments(rollout_config(), model={"trust_remote_code": trusted})["trust_remote_code"] is trusted
+
+
 def test_engine_kwargs_have_the_last_word(rollout_config: Make) -> None:
     own = {"kv-cache-memory-bytes": 5, "enforce_eager": False, "seed": None, "block_size": 64}
     args = arguments(rollout_config(engine_kwargs={"vllm": own}))
