@@ -297,6 +297,15 @@ def test_a_critic_built_from_its_section_learns_returns(config):
     assert metrics["critic/vf_loss"][-1] < 0.5 * metrics["critic/vf_loss"][0]
 
 
+def test_a_critic_does_not_take_the_mark_of_the_policys_weights_for_its_own(config):
+    worker = TrainingWorker(config().critic)
+    worker.reset()
+    data = batch(**{OLD_LOG_PROBS_WEIGHTS: worker.engine.weights_id})
+    data.batch["returns"] = data.batch["response_mask"].float()
+    data = data.union(worker.infer_batch(data))
+    assert "critic/vf_loss" in worker.train_batch(data).meta_info["metrics"]
+
+
 def test_a_worker_without_a_model_says_what_to_call(config):
     with pytest.raises(ConfigError, match="call reset first"):
         TrainingWorker(config().critic).infer_batch(batch())

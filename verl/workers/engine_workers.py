@@ -111,8 +111,11 @@ class EngineRole:
 
         With one optimizer step, log-probs that were recomputed from the very weights of this step are the present
         ones up to rounding, and the ratio must be exactly 1. Behaviour log-probs and those of an earlier version
-        carry no mark of these weights and stay as they are.
+        carry no mark of these weights and stay as they are. A critic gives no log-probs, and the mark is never of its
+        weights.
         """
+        if self.settings.model_type != "language_model":
+            return self.loss_fn
         single_step = self.settings.epochs == 1 and len(data) <= self._rows_per_mini_batch(data)
         recomputed = data.meta_info.get(OLD_LOG_PROBS_WEIGHTS)
         if single_step and recomputed is not None and recomputed == self.engine.weights_id:
