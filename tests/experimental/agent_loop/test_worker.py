@@ -181,6 +181,17 @@ def test_multi_turn_chooses_the_tool_loop_where_the_row_does_not(tiny_model_dir:
     assert "tool_rewards" in group[0].extra_fields and group[0].num_turns == 2
 
 
+@pytest.mark.parametrize("multi_turn", [False, True])
+def test_a_configuration_that_nobody_may_change_is_enough(tiny_model_dir: Path, multi_turn: bool) -> None:
+    config = make_config(tiny_model_dir, **{"actor_rollout_ref.rollout.multi_turn.enable": multi_turn})
+    OmegaConf.set_struct(config, True)
+    OmegaConf.set_readonly(config, True)
+    client = ScriptedClient()
+    for validate in (False, True):
+        _, group = run_group(AgentLoopWorker(config, client), n=2, validate=validate)
+        assert len(group) == 2 and all(row.response_mask.any() for row in group)
+
+
 def test_a_failing_loop_fails_the_group_with_its_own_error(tiny_model_dir: Path) -> None:
     class Failing(ScriptedClient):
         async def stream_group(self, requests: Any) -> Any:

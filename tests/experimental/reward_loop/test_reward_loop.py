@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loop_parts import make_config, make_row
+from omegaconf import OmegaConf
 
 from verl.errors import ConfigError
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker, check_policy
@@ -80,6 +81,14 @@ def test_the_custom_function_is_called_once_per_sample_with_upstreams_arguments(
 def test_functions_of_every_kind(tmp_path: Path, body: str) -> None:
     answers, _ = score_all(make_config(tmp_path, write(tmp_path, body)), fields("a"))
     assert (answers[0]["reward_score"], answers[0]["reward_error"]) == (0.25, None)
+
+
+def test_a_configuration_that_nobody_may_change_is_enough(tmp_path: Path) -> None:
+    config = make_config(tmp_path, write(tmp_path, "def compute_score(**kw):\n    return .25"))
+    OmegaConf.set_struct(config, True)
+    OmegaConf.set_readonly(config, True)
+    answers, _ = score_all(config, fields("a"))
+    assert answers[0]["reward_score"] == 0.25
 
 
 @pytest.mark.parametrize("value", ["None", "'0.5'", "float('nan')", "[1.0]"])
