@@ -5,6 +5,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +127,14 @@ def test_many_receivers_get_the_same(handle: str) -> None:
     threads = [expect(handle, rank=rank) for rank in range(3)]
     asyncio.run(sender(handle, num_receivers=3).async_send_weights(ODD.items()))
     assert all(same(thread.result(5).tensors, ODD) for thread in threads)
+
+
+def test_a_socket_that_a_killed_process_left_at_the_address_is_no_obstacle(handle: str) -> None:
+    path = Path(handle.removeprefix("ipc://"))
+    code = f"import socket, os; socket.socket(socket.AF_UNIX).bind({str(path)!r}); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL and path.is_socket()
+    _, staged = transfer(handle, ODD)
+    assert same(staged.tensors, ODD) and not path.exists()
 
 
 def test_an_error_in_the_stream_reaches_caller_and_receiver(handle: str) -> None:

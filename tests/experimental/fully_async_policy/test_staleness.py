@@ -74,10 +74,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint_and_resume(self) -> None:
         state = self.ledger.snapshot()
-        outstanding = list(self.model)
+        outstanding, version = list(self.model), self.ledger.version
         assert state["outstanding"] == outstanding
         self.ledger = StalenessLedger(max_outstanding=6, max_in_flight=4)
-        assert self.ledger.restore(state) == outstanding
+        assert self.ledger.restore(state) == outstanding and self.ledger.version == version
         for uid in outstanding[: self.ledger.capacity()]:
             self.ledger.submit(uid)
         self.model = dict.fromkeys(outstanding[:4], "in_flight")
