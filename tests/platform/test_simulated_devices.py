@@ -160,3 +160,66 @@ def test_a_device_is_the_same_device_under_unequal_masks(
     command = [sys.executable, "-c", PCI]
     done = subprocess.run(command, env=environ, input=" ".join(addresses), capture_output=True, text=True, check=True)
     assert [ordinal for _, ordinal in json.loads(done.stdout)] == ordinals
+
+
+EXPORTER = """
+import sys, torch
+from types import SimpleNamespace
+from verl.transport.device_ipc import export
+from verl.transport.header import ArenaHandle, Begin, Peer, encode
+for index in range(torch.cuda.device_count()):
+    handle = export(SimpleNamespace(device=torch.device("cuda", index), nbytes=4096), "hip")
+    arena = ArenaHandle(4096, device=handle, probe=(1, 2, 3), probe_offset=80)
+    print(torch.cuda.seen()[index], encode(Begin(Peer.me("weight sender", 0), 7, arena, "xxh3")).hex())
+"""
+IMPORTER = """
+import json, sys, torch
+from verl.transport.device_ipc import rebuild_ipc
+from verl.transport.header import decode
+for line in sys.stdin:
+    exported, frame = line.split()
+    handle = decode(bytes.fromhex(frame), "the sender").arena.device
+    try:
+        mapped = rebuild_ipc(handle, 4096)
+        print(json.dumps([exported, handle.pci, mapped.physical, mapped.ordinal]))
+    except Exception as error:
+        print(json.dumps([exported, handle.pci, type(error).__name__, None]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "exporter", "importer", "ordinals"),
+    [
+        (1, "0", "0", [0]),
+        (4, "0,1,2,3", "0,1,2,3", [0, 1, 2, 3]),
+        (4, "0,1,2,3", "2,3,0,1", [2, 3, 0, 1]),
+        (8, "0,1,2,3,4,5,6,7", "7,6,5,4,3,2,1,0", [7, 6, 5, 4, 3, 2, 1, 0]),
+        (8, "4,5,6,7", "6,7", [None, None, 0, 1]),
+    ],
+)
+def test_the_header_names_the_device_by_its_pci_address_and_opens_on_that_device_only(
+    devices: int, exporter: str, importer: str, ordinals: list[int | None]
+) -> None:
+    here = {"SIMULATED_DEVICES": str(devices), "VERL_PLATFORM": "rocm"}
+    sent = run(EXPORTER, HIP_VISIBLE_DEVICES=exporter, **here)
+    assert sent.returncode == 0, sent.stderr
+    environ = {"PYTHONPATH": str(SIMULATED), "HIP_VISIBLE_DEVICES": importer, **here}
+    command = [sys.executable, "-c", IMPORTER]
+    done = subprocess.run(command, env=environ, input=sent.stdout, capture_output=True, text=True, check=True)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [ordinal for *_, ordinal in told] == ordinals
+    for number, (exported, pci, found, ordinal) in zip(exporter.split(","), told, strict=True):
+        assert exported == f"device-{number}" and pci == f"0000:{16 * int(number) + 5:02x}:00"
+        assert found == (exported if ordinal is not None else "TransportError")
+
+
+def test_a_handle_opened_by_the_exporters_own_number_would_not_be_that_device() -> None:
+    code = """
+from types import SimpleNamespace
+import torch
+from torch.multiprocessing.reductions import rebuild_cuda_tensor
+fields = ["T", (8,), (1,), 0, "S", "uint8", 0, b"device-4", 8, 0, False, b"c", 0, b"e", True]
+rebuild_cuda_tensor(*fields)
+"""
+    assert run(code, HIP_VISIBLE_DEVICES="4,5").returncode == 0
+    assert "invalid device pointer" in run(code, HIP_VISIBLE_DEVICES="5,4").stderr, "the stand-in must notice"

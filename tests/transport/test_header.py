@@ -14,6 +14,7 @@ from verl.transport.header import (
     Begin,
     Bucket,
     Commit,
+    DeviceHandle,
     Done,
     Failed,
     Hello,
@@ -25,6 +26,7 @@ from verl.transport.header import (
     encode,
 )
 
+DEVICE = DeviceHandle("hip", "0001:c5:00", b"\x00" * 64, 4096, 512, b"counter", 8, b"event", True)
 PEER = Peer.me("weight sender", 3)
 
 
@@ -33,6 +35,7 @@ PEER = Peer.me("weight sender", 3)
     [
         Hello(PEER, 7, "cuda:1", "hip"),
         Begin(PEER, 7, ArenaHandle(4096, path="/proc/1/fd/3"), "xxh3"),
+        Begin(PEER, 7, ArenaHandle(4096, device=DEVICE, probe=(1, 2), probe_offset=80), "xxh3"),
         Ready(),
         Ready("no"),
         Bucket(2, 64, 48, [Segment(TensorSpec("w", "bfloat16", (2, 3)), 0, 16, 12, (1 << 64) - 1)]),

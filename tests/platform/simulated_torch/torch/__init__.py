@@ -11,6 +11,8 @@ from torch import cuda, version
 
 __version__ = version.__version__
 Tensor = type("Tensor", (), {})
+UntypedStorage = type("UntypedStorage", (), {})
+uint8 = "torch.uint8"
 
 
 class device:
