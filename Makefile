@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each verb brings what it needs. `make` alone lists them.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
 VENV := .venv
 PY := $(VENV)/bin/python
+# The interpreter of the environment that is there, else one to make it with.
+PYTHON ?= $(shell command -v $(PY) || command -v python3.11 || command -v python3.12 || echo python3)
 # RUN=<dir> resumes that quick start; ARGS passes on overrides (`make quickstart ARGS="trainer.seed=1"`).
 RUN ?=
 ARGS ?=

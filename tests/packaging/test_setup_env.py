@@ -100,3 +100,18 @@ def test_a_package_that_no_index_has_is_an_error_with_the_command(place: Path, t
     (place / "lock").write_text(original)
     assert result.returncode == 1
     assert "nowhere==1.0" in result.stderr and "the locked packages could not be installed" in result.stderr
+
+
+def test_make_keeps_the_interpreter_of_the_environment_that_is_there(tmp_path: Path) -> None:
+    def told(*arguments: str) -> str:
+        command = ["make", "-n", "-f", str(ROOT / "Makefile"), "setup", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert ".venv" not in told()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(tmp_path / "an interpreter that was removed")
+    assert ".venv" not in told(), "it can make nothing"
+    (tmp_path / ".venv" / "bin" / "python").unlink()
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    assert told() == ".venv/bin/python tools/setup_env.py\n"
+    assert told("PYTHON=python3.12") == "python3.12 tools/setup_env.py\n"
