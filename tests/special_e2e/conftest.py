@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A task that an untrained model learns in a few updates, and jobs that are ended whatever a test does."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.special_e2e.job import SYNCHRONOUS, Job
+from tests.special_e2e.job import GENERATION, ONE_STEP_OFF, SYNCHRONOUS, Job
 
 REWARD = '''"""Share of digits among the characters of an answer, so that an untrained model has something to climb."""
 
@@ -66,7 +67,7 @@ def launch(digits_task: list[str], tiny_model_dir: Path, tmp_path: Path) -> Iter
         jobs.append(Job(out or tmp_path / "run", [*small, *digits_task, *overrides], tmp_path))
         return jobs[-1]
 
-    def start_synchronous(*overrides: str) -> Job:
+    def start_synchronous(*overrides: str, module: str = SYNCHRONOUS) -> Job:
         small = [
             f"actor_rollout_ref.model.path={tiny_model_dir}",
             "data.train_batch_size=8",
@@ -97,10 +98,16 @@ def launch(digits_task: list[str], tiny_model_dir: Path, tmp_path: Path) -> Iter
             "trainer.test_freq=-1",
             "trainer.save_freq=-1",
         ]
-        jobs.append(Job(tmp_path / "run", [*small, *digits_task, *overrides], tmp_path, module=SYNCHRONOUS))
+        jobs.append(Job(tmp_path / "run", [*small, *digits_task, *overrides], tmp_path, module=module))
         return jobs[-1]
 
+    def start_one_step_off(*overrides: str) -> Job:
+        two_pools = ["rollout.n_gpus_per_node=1", "actor_rollout_ref.rollout.checkpoint_engine.backend=shm"]
+        return start_synchronous(*two_pools, *overrides, module=ONE_STEP_OFF)
+
     start.synchronous = start_synchronous
+    start.one_step_off = start_one_step_off
+    start.generation = functools.partial(start_synchronous, module=GENERATION)
     yield start
     for job in jobs:
         job.end()

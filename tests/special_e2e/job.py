@@ -19,6 +19,8 @@ import psutil
 
 FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
 SYNCHRONOUS = "verl.trainer.main_ppo"
+GENERATION = "verl.trainer.main_generation_server"
+ONE_STEP_OFF = "verl.experimental.one_step_off_policy.main_ppo"
 TAG = "VERL_TEST_TAG"
 # A slow two-core machine needs about a minute for the whole stack; a stuck one is found by this.
 START_S = 240.0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -48,6 +49,31 @@ def test_the_synchronous_trainer_learns_on_the_same_loop(launch: Callable[..., J
     assert job.wait(400) == 0, job.text()[-3000:]
     assert_reward_rises(job, steps=30)
     assert job.leftovers() == {}
+
+
+def test_a_file_of_prompts_is_answered_by_the_servers(launch: Callable[..., Job], tmp_path: Path) -> None:
+    path = tmp_path / "answers.parquet"
+    greedy = ("actor_rollout_ref.rollout.name=hf", "actor_rollout_ref.rollout.do_sample=False")
+    job = launch.generation(f"+data.output_path={path}", "data.train_max_samples=5", *greedy)
+    assert job.wait(300) == 0, job.text()[-3000:]
+    responses = pq.read_table(path)["responses"].to_pylist()
+    assert [len(answers) for answers in responses] == [8] * 5
+    assert all(len(set(answers)) == 1 and answers[0] for answers in responses), "greedy answers are alike"
+    assert job.leftovers() == {}
+
+
+def test_the_one_step_off_trainer_learns_one_step_behind_and_resumes(launch: Callable[..., Job]) -> None:
+    job = launch.one_step_off("trainer.total_training_steps=30", "trainer.save_freq=5")
+    job.until_version(10)
+    job.process.terminate()
+    assert job.wait() == 128 + signal.SIGTERM, job.text()[-3000:]
+    assert job.leftovers() == {}
+    resumed = launch.one_step_off("trainer.total_training_steps=30", "trainer.save_freq=5")
+    assert resumed.wait(400) == 0, resumed.text()[-3000:]
+    assert_reward_rises(resumed, steps=30)
+    trained = trained_uids(resumed.out)
+    assert len(trained) == 30 * 8 and set(trained.values()) == {1}
+    assert resumed.leftovers() == {}
 
 
 def test_the_reward_rises_and_everything_is_where_it_should_be(launch: Callable[..., Job]) -> None:

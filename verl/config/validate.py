@@ -39,7 +39,7 @@ def validate(config: RunConfig) -> None:
     _check_rollout(config.actor_rollout_ref.rollout)
     _check_algorithm(config)
     if config.rollout is not None:
-        num_replicas(config.actor_rollout_ref.rollout)
+        _check_two_pools(config.actor_rollout_ref.rollout)
 
 
 def num_replicas(rollout: RolloutConfig, where: str = ROLLOUT) -> int:
@@ -122,13 +122,6 @@ def _check_fully_async(config: RunConfig, training: AsyncTrainingConfig) -> None
             expected="false: the rollout servers validate",
             remedy="set async_training.use_trainer_do_validate=false",
         )
-    if policy.rollout.checkpoint_engine.backend == "naive":
-        raise ConfigError(
-            "naive hands weights over inside one process, and here are two",
-            where=f"{ROLLOUT}.checkpoint_engine.backend",
-            got="naive",
-            expected="nccl, gloo, shm or disk",
-        )
     if training.device_share < 1:
         _check_shared_device(config, training.device_share)
     limit = config.rollout.total_rollout_steps if config.rollout else None
@@ -140,6 +133,17 @@ def _check_fully_async(config: RunConfig, training: AsyncTrainingConfig) -> None
             where="rollout.total_rollout_steps",
             got=limit,
             expected=f"at least {version}",
+        )
+
+
+def _check_two_pools(rollout: RolloutConfig) -> None:
+    num_replicas(rollout)
+    if rollout.checkpoint_engine.backend == "naive":
+        raise ConfigError(
+            "naive hands weights over inside one process, and here are two",
+            where=f"{ROLLOUT}.checkpoint_engine.backend",
+            got="naive",
+            expected="nccl, gloo, shm or disk",
         )
 
 

@@ -25,6 +25,18 @@ class BatchSource(Protocol):
         """The last batch has been used by an optimizer step."""
 
 
+class PlacedSource(BatchSource, Protocol):
+    """A source that generates: it knows the rollout's policy version and its place in the data."""
+
+    version: int
+
+    def position(self) -> dict[str, Any]:
+        """Plain part of the state for a checkpoint."""
+
+    def restore(self, position: dict[str, Any], loader_state: dict[str, Any]) -> None:
+        """Continue behind that place."""
+
+
 class WeightPublisher(Protocol):
     """When and how new weights reach the rollout."""
 

@@ -5,6 +5,7 @@
 import asyncio
 import io
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from verl.tracking.rollout_dump import dump_generations
 from verl.trainer.ppo.batch_source import balance_batch
 from verl.trainer.ppo.checkpointing import CheckpointKeeper, find_resume_folder, folder_version, read_rollout_state
 from verl.trainer.ppo.generate_now import GenerateNow, PublishEveryStep
-from verl.trainer.ppo.loop import TrainLoop
+from verl.trainer.ppo.loop import PlacedSource, TrainLoop
 from verl.trainer.ppo.metric_aggregator import OneStep
 from verl.trainer.ppo.recorder import StepRecorder
 from verl.trainer.ppo.setup import build_worker_groups, with_total_steps
@@ -55,6 +56,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+# The role under which the policy trains: alone, with the rollout in its processes, or with the reference as well.
+POLICY_ROLES = (Role.ActorRolloutRef, Role.ActorRollout, Role.Actor)
 
 
 class RayPPOTrainer:
@@ -134,13 +138,10 @@ class RayPPOTrainer:
         groups = await build_worker_groups(
             config, self.role_worker_mapping, self.resource_pool_manager, self.ray_worker_group_cls
         )
-        self.actor_rollout_wg = groups.get(Role.ActorRolloutRef) or groups[Role.ActorRollout]
+        self.actor_rollout_wg = next(groups[role] for role in POLICY_ROLES if role in groups)
         self.ref_policy_wg = groups.get(Role.RefPolicy) or groups.get(Role.ActorRolloutRef)
         self.critic_wg = groups.get(Role.Critic)
-        reward, servers = await asyncio.gather(
-            asyncio.to_thread(RewardLoopManager, config),
-            LLMServerManager.create(config, worker_group=self.actor_rollout_wg),
-        )
+        reward, servers = await asyncio.gather(asyncio.to_thread(RewardLoopManager, config), self._start_servers())
         self.async_rollout_manager = await AgentLoopManager.create(
             config,
             llm_client=servers.client(partial_rollout=False),
@@ -151,16 +152,7 @@ class RayPPOTrainer:
             trainer=self.actor_rollout_wg,
             replicas=servers.replicas,
         )
-        self.source = GenerateNow(
-            config,
-            self.train_dataloader,
-            self.async_rollout_manager,
-            self.checkpoint_manager.sleep_replicas,
-            data_parallel_size(config),
-        )
-        self.publisher = PublishEveryStep(
-            self.checkpoint_manager, lambda version: setattr(self.source, "version", version)
-        )
+        self._make_source_and_publisher()
         self.kl_ctrl_in_reward = (
             get_kl_controller(config.algorithm.kl_ctrl) if config.algorithm.use_kl_in_reward else None
         )
@@ -169,6 +161,26 @@ class RayPPOTrainer:
             {"actor": self.actor_rollout_wg} | ({"critic": self.critic_wg} if self.critic_wg else {}),
             self._loader_state,
             lambda: {"kl_coef": self.kl_ctrl_in_reward.value} if self.kl_ctrl_in_reward else {},
+        )
+
+    async def _start_servers(self) -> LLMServerManager:
+        """The rollout's servers: here in the processes that train."""
+        return await LLMServerManager.create(self.typed, worker_group=self.actor_rollout_wg)
+
+    def _make_source_and_publisher(self) -> None:
+        """Where batches come from, and when weights are published."""
+        self.source: PlacedSource = self._generate_now(self.checkpoint_manager.sleep_replicas)
+        self.publisher = PublishEveryStep(
+            self.checkpoint_manager, lambda version: setattr(self.source, "version", version)
+        )
+
+    def _generate_now(self, after_generation: Callable[[], Awaitable[Any]]) -> GenerateNow:
+        return GenerateNow(
+            self.typed,
+            self.train_dataloader,
+            self.async_rollout_manager,
+            after_generation,
+            data_parallel_size(self.typed),
         )
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -231,10 +243,14 @@ class RayPPOTrainer:
             config,
             self.tracking,
             OneStep(),
-            num_devices=self.resource_pool_manager.get_n_gpus(),
+            num_devices=self._num_devices(),
             use_critic=self.critic_wg is not None,
             tokenizer=self.tokenizer,
         )
+
+    def _num_devices(self) -> int:
+        """Devices of trainer and rollout together, for figures per device."""
+        return self.resource_pool_manager.get_n_gpus()
 
     async def maybe_run(self, version: int, *, final: bool = False) -> Metrics:
         """Validate every `test_freq` steps and at the end (the validation part of the loop)."""
@@ -305,9 +321,14 @@ class RayPPOTrainer:
         await self.checkpoints.save(self.publisher.version, self.publisher.version)
 
     async def _loader_state(self) -> tuple[dict[str, Any], bytes]:
+        position, loader = self._train_place()
         buffer = io.BytesIO()
-        torch.save(self.train_dataloader.state_dict(), buffer)
-        return self.source.position(), buffer.getvalue()
+        torch.save(loader, buffer)
+        return position, buffer.getvalue()
+
+    def _train_place(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Where the data is read on after a resume: the source's plain state, and the loader's."""
+        return self.source.position(), self.train_dataloader.state_dict()
 
     # -- helpers that recipes call -----------------------------------------------------------------------------------
 
