@@ -49,6 +49,13 @@ class Broken(Counter):
         raise ConnectionError("server is down")
 
 
+class Late(Counter):
+    """A tool whose server does not answer in time."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        raise TimeoutError("no answer within 5 s")
+
+
 class Sloppy(Counter):
     """A tool that answers with whatever `config.answer` is, and cannot clean up."""
 

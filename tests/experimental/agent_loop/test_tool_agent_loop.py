@@ -110,10 +110,19 @@ def test_what_a_tool_opens_it_releases_and_the_rows_arguments_reach_it(tmp_path:
     assert Counter.created_with == [{"ground_truth": "7"}]
 
 
-def test_a_tool_that_fails_is_told_to_the_model_and_the_sample_finishes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tool", "error", "reason"),
+    [("Broken", "ConnectionError", "server is down"), ("Late", "TimeoutError", "no answer within 5 s")],
+)
+def test_a_tool_that_fails_is_told_to_the_model_and_the_sample_finishes(
+    tmp_path: Path, tool: str, error: str, reason: str
+) -> None:
     client = ScriptedClient(turns=[ids("w199 <end>"), ids("w7 <end>")])
-    output = run(tmp_path, client, tool="Broken")
-    assert output.extra_fields["tool_metrics"] == [{"tool": "calculator", "error": "ConnectionError"}]
+    output = run(tmp_path, client, tool=tool)
+    call = FunctionCall(name="calculator", arguments="{}")
+    response, _, _ = asyncio.run(make_loop(tmp_path, client, tool)._call_tool(call, {}, None))
+    assert response.text == f"Error when executing tool: {error}: {reason}"
+    assert output.extra_fields["tool_metrics"] == [{"tool": "calculator", "error": error}]
     assert output.response_ids[-2:] == ids("w7 <end>")
     told = TOKENIZER.decode(client.calls[1][0][1])
     assert "Error" in told

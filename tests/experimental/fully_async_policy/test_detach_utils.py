@@ -20,6 +20,7 @@ def folded(name: str, values: list[float], counts: list[int] | None = None) -> f
     [
         ("perf/time_per_step", 6.0),
         ("reward/num_errors", 6.0),
+        ("reward/num_timeouts", 6.0),
         ("timing_s/update_actor", 6.0),
         ("timing_s/agent_loop/tool_calls/max", 3.0),
         ("timing_s/agent_loop/tool_calls/mean", 2.0),

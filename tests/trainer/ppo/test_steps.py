@@ -11,6 +11,7 @@ import torch
 from verl.algorithms.kl import FixedKLController
 from verl.errors import DataError
 from verl.protocol import DataProto
+from verl.trainer.ppo.batch_source import pad_with_masked_rows
 from verl.trainer.ppo.steps import (
     World,
     apply_kl_penalty,
@@ -49,7 +50,15 @@ def batch_of_two_groups() -> DataProto:
 def test_scores_are_placed_and_reward_errors_counted() -> None:
     batch, metrics = score_rewards(batch_of_two_groups(), World(config=None, actor=None))
     assert torch.equal(batch.batch["token_level_scores"], batch.batch["rm_scores"])
-    assert metrics == {"reward/num_errors": 1.0}
+    assert metrics == {"reward/num_errors": 1.0, "reward/num_timeouts": 0.0}
+
+
+def test_timeouts_are_counted_apart_and_rows_that_fill_up_the_batch_not_at_all() -> None:
+    batch = batch_of_two_groups()
+    batch.non_tensor_batch["reward_error"][0] = "timeout: no score within 1 s"
+    padded = pad_with_masked_rows(batch, multiple=16)
+    _, metrics = score_rewards(padded, World(config=None, actor=None))
+    assert len(padded) == 16 and metrics == {"reward/num_errors": 2.0, "reward/num_timeouts": 1.0}
 
 
 def test_a_batch_without_rewards_is_an_error_that_names_what_is_missing() -> None:

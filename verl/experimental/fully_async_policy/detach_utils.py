@@ -107,6 +107,7 @@ class MetricsAggregator:
     BY_NAME = {
         "perf/time_per_step": "sum",
         "reward/num_errors": "sum",
+        "reward/num_timeouts": "sum",
         "timing_s/agent_loop/tool_calls/min": "min",
         "timing_s/agent_loop/tool_calls/mean": "mean",
         "timing_s/agent_loop/tool_calls/max": "max",

@@ -11,6 +11,9 @@ from typing import Any
 
 from verl.errors import RewardError
 
+# How the error of a call that ran into its deadline begins.
+TIMEOUT = "timeout: "
+
 
 def to_number(value: Any) -> float:
     """A finite float from float, int, bool, a NumPy scalar, or an array or tensor of one element.

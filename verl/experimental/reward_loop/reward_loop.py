@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl.config.legacy_reward import migrate_legacy_reward_impl
 from verl.errors import ConfigError, RewardError, UnsupportedError, WaitTimeout
-from verl.experimental.reward_loop.outcome import plain, to_number
+from verl.experimental.reward_loop.outcome import TIMEOUT, plain, to_number
 from verl.experimental.reward_loop.reward_manager.base import SampleRewardManager
 from verl.experimental.reward_loop.sample import RewardSample
 from verl.experimental.reward_loop.score_pool import CallTimeout
@@ -146,7 +146,7 @@ class RewardLoopWorker:
         return {
             "reward_score": value,
             "reward_extra_info": {},
-            "reward_error": f"timeout: {what}" if timed_out else what,
+            "reward_error": f"{TIMEOUT}{what}" if timed_out else what,
         }
 
 

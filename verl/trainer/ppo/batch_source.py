@@ -24,6 +24,9 @@ def pad_with_masked_rows(batch: DataProto, multiple: int) -> DataProto:
     for key in ("response_mask", "rm_scores"):
         if key in filler.batch:
             filler.batch[key] = torch.zeros_like(filler.batch[key])
+    if "reward_error" in filler.non_tensor_batch:
+        # Else a failure in row 0 would be counted once for each copy.
+        filler.non_tensor_batch["reward_error"] = np.full(missing, None, dtype=object)
     if "uid" in filler.non_tensor_batch:
         filler.non_tensor_batch["uid"] = np.array([f"{PAD_UID}-{i}" for i in range(missing)], dtype=object)
     padded = DataProto.concat([batch, filler])

@@ -25,6 +25,7 @@ from verl.algorithms.rollout_correction import (
 from verl.algorithms.settings import setting
 from verl.algorithms.tensor_math import masked_mean, zero_outside
 from verl.errors import DataError
+from verl.experimental.reward_loop.outcome import TIMEOUT
 from verl.protocol import DataProto
 from verl.trainer.ppo.metric_utils import rollout_mismatch_metrics
 from verl.utils.metric import reduce_metrics
@@ -62,9 +63,9 @@ def score_rewards(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
             remedy="score trajectories in the agent loop, or put a step that does before score_rewards",
         )
     batch.batch["token_level_scores"] = batch.batch["rm_scores"]
-    errors = batch.non_tensor_batch.get("reward_error")
-    num_errors = 0 if errors is None else sum(error is not None for error in errors)
-    return batch, {"reward/num_errors": float(num_errors)}
+    errors = [error for error in batch.non_tensor_batch.get("reward_error", ()) if error is not None]
+    num_timeouts = sum(error.startswith(TIMEOUT) for error in errors)
+    return batch, {"reward/num_errors": float(len(errors)), "reward/num_timeouts": float(num_timeouts)}
 
 
 def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
