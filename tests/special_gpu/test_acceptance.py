@@ -103,6 +103,59 @@ def test_each_fault_of_a_record_is_a_sentence(found: list[dict[str, Any]], sente
     assert any(re.search(sentence, line) for line in acceptance.faults(found, 2))
 
 
+# Real runs of the quick start on CPU, 120 weight updates each: two seeds, and one with two thirds of the learning rate
+# from an earlier base model. Only what is judged was kept.
+REAL = HERE / "curves"
+WROTE = "import os, shutil, sys; shutil.copy(sys.argv[1], os.path.join(os.environ['OUT'], 'metrics.jsonl'))"
+
+
+def judge_real(run: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / "acceptance.py"), "--out", str(out), "--updates", "120", *options]
+    command += ["--", sys.executable, "-c", WROTE, str(REAL / f"{run}.jsonl")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_a_real_run_is_stored_one_like_it_is_accepted_and_one_that_learns_less_is_refused(tmp_path: Path) -> None:
+    stored = tmp_path / "stored.json"
+    assert judge_real("seed_0", tmp_path / "first", "--record", str(stored)).returncode == 0
+    assert {name: len(values) for name, values in json.loads(stored.read_text()).items()} == {
+        "critic/score/mean": 5,
+        "actor/rollout_corr/kl": 5,
+        "response_length/mean": 5,
+    }
+    alike = judge_real("seed_1", tmp_path / "second", "--reference", str(stored))
+    assert (alike.returncode, alike.stderr) == (0, "")
+    worse = judge_real("lower_learning_rate", tmp_path / "third", "--reference", str(stored))
+    assert worse.returncode == 1
+    assert re.search(r"critic/score/mean, fifth 5: 0\.8245, stored run 0\.9513 ± 0\.0500", worse.stderr), worse.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "shift", "wrong"),
+    [
+        ("critic/score/mean", 0.049, 0),
+        ("critic/score/mean", -0.051, 5),
+        ("actor/rollout_corr/kl", 0.0099, 0),
+        ("actor/rollout_corr/kl", 0.0101, 5),
+        ("response_length/mean", 0.79, 0),
+        ("response_length/mean", -0.81, 5),
+    ],
+)
+def test_the_bands_around_a_real_run_are_as_wide_as_stated(name: str, shift: float, wrong: int) -> None:
+    found = [json.loads(line) for line in (REAL / "seed_0.jsonl").read_text().splitlines()]
+    stored = acceptance.curves(found)
+    for record in found:
+        record["data"][name] += shift
+    assert len(acceptance.differences(acceptance.curves(found), stored)) == wrong
+
+
+def test_the_guide_states_the_bands() -> None:
+    page = (HERE.parents[1] / "docs" / "hardware" / "rocm.md").read_text()
+    for name, (absolute, relative) in acceptance.CURVES.items():
+        band = " + ".join([f"{absolute:g}"] * bool(absolute) + [f"{100 * relative:.0f} %"] * bool(relative))
+        assert f"| `{name}` | {band} |" in page, name
+
+
 def test_a_curve_that_is_missing_is_a_difference() -> None:
     assert acceptance.differences({}, {"critic/score/mean": [0.1] * 5})
 
