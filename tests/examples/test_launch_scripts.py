@@ -63,6 +63,61 @@ def test_the_scripts_parse(script: str) -> None:
     subprocess.run(["bash", "-n", str(EXAMPLES / script)], check=True)
 
 
+# A cluster under Slurm: each program tells that it was called; a node is seen one call after it was started.
+SLURM = {
+    "scontrol": "printf 'node1\\nnode2\\nnode3\\n'",
+    "srun": """while [[ $1 == -* ]]; do [[ $1 == -w ]] && { export NODE=$2; shift; }; shift; done; exec "$@" """,
+    "hostname": "echo 10.0.0.1",
+    "sleep": "echo sleep >>$TOLD",
+    "ray": 'echo "ray $NODE $HSA_NO_SCRATCH_RECLAIM$RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO $*" >>$TOLD',
+    "python": """if [ "$1" = -c ]; then
+        joined=$(grep -c "^ray" "$TOLD"); [ "$joined" -le "$STAYS_AT" ] || joined=$STAYS_AT
+        calls=$(grep -c "^asked $joined" "$TOLD"); echo "asked $joined" >>$TOLD
+        [ "$calls" -gt 0 ] || exit 1
+        echo "$joined"
+    else echo "launch on $NODE at $RAY_ADDRESS: $2 $*" >>$TOLD; fi""",
+}
+
+
+def slurm(tmp_path: Path, stays_at: int) -> tuple[int, str, list[str]]:
+    """Exit code, error and what was called in which order when three nodes are given and so many of them join."""
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    told = tmp_path / "told"
+    told.touch()
+    paths = {"MODEL": "/m", "TRAIN": "/t", "TEST": "/v", "OUT": "/shared", "TOLD": str(told)}
+    environ = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_NODELIST": "node[1-3]",
+        "STAYS_AT": str(stays_at),
+        **paths,
+    }
+    command = ["bash", "examples/slurm.sbatch"]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, env=environ, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr, told.read_text().splitlines()
+
+
+def test_under_slurm_the_launch_waits_for_every_node(tmp_path: Path) -> None:
+    code, error, told = slurm(tmp_path, stays_at=3)
+    assert code == 0, error
+    started = [line for line in told if line.startswith("ray")]
+    assert started[0] == "ray node1 10 start --head --port=6379 --num-gpus=8 --block"
+    assert sorted(started[1:]) == [
+        f"ray node{number} 10 start --address=10.0.0.1:6379 --num-gpus=8 --block" for number in (2, 3)
+    ]
+    assert told[-1].startswith(f"launch on node1 at 10.0.0.1:6379: {MODULE}")
+    assert told.index(started[0]) < told.index("asked 1") < told.index(started[1]), (
+        "the head is there before the others"
+    )
+
+
+def test_under_slurm_a_node_that_never_joins_is_an_error_that_counts(tmp_path: Path) -> None:
+    code, error, told = slurm(tmp_path, stays_at=2)
+    assert code == 1 and not any(line.startswith("launch") for line in told)
+    assert "2 of 3 nodes are in the Ray cluster at 10.0.0.1:6379" in error
+
+
 def test_gsm8k_rows_become_the_columns_of_the_data_set(tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.parquet"
     source.write_text(json.dumps({"question": "2 * 600?", "answer": "It is <<2*600=1200>>.\n#### 1,200"}) + "\n")
