@@ -120,18 +120,20 @@ def test_an_import_of_a_name_that_is_left_out_says_what_to_use(old: str) -> None
     assert ROADS[old] in str(caught.value)
 
 
-def test_walks_over_the_modules_do_not_meet_the_names_that_are_left_out() -> None:
-    """`inspect`, `doctest` and `pickle`, which asks every loaded module for a function that names none."""
+def test_walks_over_a_module_do_not_meet_the_names_that_are_left_out() -> None:
     home = importlib.import_module("verl.utils.vllm.utils")
     assert "VLLMHijack" not in dict(inspect.getmembers(home))
     assert doctest.DocTestFinder(exclude_empty=False).find(home)
 
-    def VLLMHijack() -> None: ...
 
-    VLLMHijack.__module__ = None
-    VLLMHijack.__qualname__ = "VLLMHijack"
-    with pytest.raises((pickle.PicklingError, AttributeError), match="VLLMHijack"):
-        pickle.dumps(VLLMHijack)
+def test_pickle_may_ask_every_module_for_a_function_that_names_none() -> None:
+    code = (
+        "import pickle, verl.utils.vllm.utils\n"
+        "def VLLMHijack(): pass\n"
+        "VLLMHijack.__module__ = None\n"
+        "print(pickle.loads(pickle.dumps(VLLMHijack)) is VLLMHijack)"
+    )
+    assert run(code).splitlines()[-1] == "True"
 
 
 def test_a_name_that_nobody_knows_is_missing_in_the_usual_way() -> None:

@@ -4,7 +4,8 @@
 
 `data/recipe_imports.tsv`: module, name (empty: the module itself), number of recipes that use it, and what upstream
 records of it: `(arguments)` of the call, `method(arguments)`, members; `=` marks an optional argument, what follows
-`*` is given by keyword. Whether the value is right is tested where each name lives.
+`*` is given by keyword. Whether the value is right is tested where each name lives (defaults of configurations in
+`config/test_upstream_defaults.py`).
 """
 
 import importlib
@@ -15,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from verl.compat import ROADS, is_sentence
 from verl.errors import UnsupportedImport
-from verl.utils import omega_conf_to_dataclass
 
 LIST = Path(__file__).parent / "data" / "recipe_imports.tsv"
 
@@ -43,35 +42,6 @@ def read_list() -> Iterator[Use]:
 
 USES = list(read_list())
 
-
-def arguments(names: str) -> set[str]:
-    return {f"{name} is not an argument" for name in names.split()}
-
-
-_ENGINE = arguments("grad_offload router_replay use_fused_kernels")
-_MODEL = arguments(
-    "architectures generation_config hf_config load_tokenizer local_hf_config_path local_path local_tokenizer_path "
-    "lora model_type processor target_parameters tokenizer"
-)
-_ROLE = {"validate"} | arguments("engine ppo_infer_max_token_len_per_gpu ppo_infer_micro_batch_size_per_gpu")
-_ACTOR = _ROLE | arguments("global_batch_info model_config")
-
-# Names that work but for these parts: fields of configurations that upstream's own code sets, or other backends read.
-# A section of YAML may hold them all the same.
-IN_PART: dict[str, set[str]] = {
-    "verl.workers.config.ActorConfig": _ACTOR,
-    "verl.workers.config.CriticConfig": _ROLE,
-    "verl.workers.config.FSDPActorConfig": _ACTOR,
-    "verl.workers.config.FSDPCriticConfig": _ROLE,
-    "verl.workers.config.FSDPEngineConfig": _ENGINE,
-    "verl.workers.config.HFModelConfig": {"get_processor"} | _MODEL,
-    "verl.workers.config.RolloutConfig": arguments(
-        "custom layer_name_map moe_tensor_parallel_size server sglang_engine_mode"
-    ),
-    "verl.workers.config.actor.FSDPActorConfig": _ACTOR,
-    "verl.workers.config.engine.FSDPEngineConfig": _ENGINE,
-    "verl.workers.config.model.HFModelConfig": {"get_processor"} | _MODEL,
-}
 
 # Names that are there but are built in another way; they do not count as working.
 OTHERWISE = {
@@ -162,16 +132,7 @@ def test_a_name_that_is_left_out_says_what_to_use(use: Use) -> None:
 
 @pytest.mark.parametrize("use", [use for use in USES if not is_refused(use) and str(use) not in OTHERWISE], ids=str)
 def test_a_name_takes_upstreams_arguments(use: Use) -> None:
-    assert parts_that_misfit(use) == IN_PART.get(str(use), set())
-
-
-@pytest.mark.parametrize("use", [use for use in USES if str(use) in IN_PART], ids=str)
-def test_a_section_keeps_the_fields_that_the_constructor_lacks(use: Use) -> None:
-    lacking = {fault.partition(" ")[0] for fault in IN_PART[str(use)] if fault.endswith("is not an argument")}
-    section = OmegaConf.create(dict.fromkeys(lacking, "mine"))
-    built = omega_conf_to_dataclass(section, dataclass_type=load(use))
-    assert {name: built.get(name) for name in lacking} == dict.fromkeys(lacking, "mine")
-    assert all(getattr(built, name) == "mine" for name in lacking)
+    assert parts_that_misfit(use) == set()
 
 
 @pytest.mark.parametrize("use", [use for use in USES if str(use) in OTHERWISE], ids=str)
@@ -179,13 +140,11 @@ def test_a_name_that_is_built_in_another_way_is_not_counted_without_need(use: Us
     assert parts_that_misfit(use)
 
 
-def test_nine_tenths_of_the_uses_work() -> None:
-    counted = {"whole": 0, "in part": 0, "not": 0}
-    for use in USES:
-        fails = is_refused(use) or str(use) in OTHERWISE
-        counted["not" if fails else "in part" if str(use) in IN_PART else "whole"] += use.uses
-    assert counted == {"whole": 841, "in part": 18, "not": 90}
-    assert (counted["whole"] + counted["in part"]) / sum(counted.values()) >= 0.90
+def test_nine_tenths_of_the_uses_work_whole() -> None:
+    """A name that lacks one argument of upstream's does not count; the number here only rises."""
+    whole = sum(use.uses for use in USES if not is_refused(use) and str(use) not in OTHERWISE)
+    assert whole == 859
+    assert whole / sum(use.uses for use in USES) >= 0.905
 
 
 def test_a_misfit_is_noticed() -> None:

@@ -22,6 +22,9 @@ INTENDED = {
     "actor_rollout_ref.rollout.mtp": "null where a rollout is built in code",
     "actor_rollout_ref.rollout.qat": "null where a rollout is built in code",
     "actor_rollout_ref.rollout.engine_kwargs": "the YAML has a section per upstream engine",
+    "actor_rollout_ref.model.lora": "the YAML carries the options of Megatron's adapters",
+    "critic.model.lora": "the YAML carries the options of Megatron's adapters",
+    "model.lora": "the YAML carries the options of Megatron's adapters",
     "reward.reward_model.rollout": "a reward model's servers have sizes of their own",
     "distillation.teacher_models": "left out",
     "transfer_queue.backend": "left out",
@@ -36,9 +39,10 @@ def differences(made: Any, default: Any, path: str = "") -> dict[str, tuple[Any,
     found: dict[str, tuple[Any, Any]] = {}
     for item in fields(made):
         here = f"{path}.{item.name}" if path else item.name
-        ours, alone = getattr(made, item.name), getattr(default, item.name)
-        if here in INTENDED:
+        # What is not compared is worked out from other fields, or shows another section.
+        if here in INTENDED or not item.compare:
             continue
+        ours, alone = getattr(made, item.name), getattr(default, item.name)
         if is_dataclass(ours) and is_dataclass(alone):
             found |= differences(ours, alone, here)
         elif ours != alone:

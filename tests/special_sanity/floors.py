@@ -152,11 +152,13 @@ NEIGHBOURS = {
 FORBIDDEN_BELOW_F4 = ("ray", "transformers", "vllm", "hydra")
 FORBIDDEN_IN_ROOM = {"engine": ("ray", "vllm"), "models": ("ray", "vllm")}
 
-# Modules whose `__getattr__` may import a higher room, so that an old path goes on answering.
+# Modules whose `__getattr__` may import a higher room, so that an old path goes on answering; a model's section answers
+# for what lies in the model's files.
 OLD_HOMES = (
     "verl",
     "verl.checkpoint_engine",
     "verl.checkpoint_engine.base",
+    "verl.config.model",
     "verl.experimental.agent_loop.agent_loop",
     "verl.protocol",
     "verl.utils",

@@ -28,6 +28,7 @@ from verl.config.left_out import (
     QATConfig,
     QATEngineConfig,
     RouterReplayConfig,
+    ServerConfig,
     SkipConfig,
     TransferQueueConfig,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "SamplerConfig",
     "SamplingConfig",
     "SandboxFusionConfig",
+    "ServerConfig",
     "SkipConfig",
     "ToolConfigs",
     "TorchMemoryToolConfig",

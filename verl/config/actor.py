@@ -5,14 +5,18 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl.base_config import BaseConfig
+from verl.config.batches import check_role
 from verl.config.checkpoint import CheckpointConfig
 from verl.config.checks import at_least, between, one_of, refuse
 from verl.config.engine import FSDPEngineConfig
 from verl.config.left_out import QATConfig, RouterReplayConfig
 from verl.config.node import Node
-from verl.config.optimizer import FSDPOptimizerConfig, OptimizerConfig
+from verl.config.optimizer import OptimizerConfig
 from verl.config.profiler import ProfilerConfig
+from verl.config.rollout_correction import RolloutCorrectionConfig
 
+INFER_TOKENS = 16384
 LOSS_AGG_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 
 
@@ -32,6 +36,8 @@ class PolicyLossConfig(Node):
     """KL-Cov: share of tokens with a KL penalty."""
     ppo_kl_coef: float = 0.1
     """KL-Cov: its coefficient."""
+    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
+    """bypass_mode: its settings; the trainer fills them in from `algorithm.rollout_correction`."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,10 @@ class ActorConfig(Node):
     """Micro-batches by token count instead of by trajectories."""
     ppo_max_token_len_per_gpu: int = 16384
     """Tokens in one micro-batch on one rank, with `use_dynamic_bsz`; at least the longest trajectory."""
+    ppo_infer_micro_batch_size_per_gpu: int | None = None
+    """Trajectories per pass without gradients; where set, it wins over `rollout.log_prob_micro_batch_size_per_gpu`."""
+    ppo_infer_max_token_len_per_gpu: int = INFER_TOKENS
+    """Tokens in one such pass; another value than this wins over `rollout.log_prob_max_token_len_per_gpu`."""
     clip_ratio: float = 0.2
     """PPO's clip range on both sides where low and high are left alone, > 0."""
     clip_ratio_low: float = 0.2
@@ -90,11 +100,11 @@ class ActorConfig(Node):
     """Passes over one batch, ≥ 1."""
     shuffle: bool = False
     """Draw mini-batches in random order."""
-    data_loader_seed: int = 42
+    data_loader_seed: int = 1
     """Seed of that order."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """What a checkpoint contains."""
-    optim: OptimizerConfig = field(default_factory=FSDPOptimizerConfig)
+    optim: OptimizerConfig = field(default_factory=OptimizerConfig)
     """Optimizer and schedule."""
     use_fused_kernels: bool = False
     """Without effect: log-probs are computed in chunks anyway."""
@@ -104,6 +114,12 @@ class ActorConfig(Node):
     """Router replay, left out."""
     qat: QATConfig = field(default_factory=QATConfig)
     """Quantisation-aware training, left out."""
+    engine: Any = field(default_factory=BaseConfig, compare=False, repr=False)
+    """The engine's section under the name that it has for every backend; on FSDP2 it is `fsdp_config`."""
+    model_config: Any = field(default_factory=BaseConfig, compare=False, repr=False)
+    """The model's section; filled in where the sections of a policy come together."""
+    global_batch_info: dict[str, Any] = field(default_factory=dict)
+    """Size of the whole mini-batch (`batch_num_tokens`, `global_batch_size`, `dp_size`), by which losses divide."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "ppo_mini_batch_size", "ppo_micro_batch_size_per_gpu", "ppo_epochs", "rollout_n")
@@ -120,6 +136,20 @@ class ActorConfig(Node):
             "set ppo_micro_batch_size_per_gpu",
         )
 
+    def validate(self, n_gpus: int, train_batch_size: int, model_config: Any = None) -> None:
+        """Check the batch sizes against a trainer of `n_gpus` ranks and batches of `train_batch_size` prompts.
+
+        `train_batch_size` 0: prompts stream one by one. `model_config` stands for the section of the same name.
+
+        Raises
+        ------
+        ConfigError
+            naming the key to change.
+        """
+        model = self.model_config if model_config is None else model_config
+        packed = model.get("use_remove_padding", self.get("use_remove_padding", False))
+        check_role(self, n_gpus, train_batch_size, bool(packed))
+
 
 @dataclass(frozen=True)
 class FSDPActorConfig(ActorConfig):
@@ -135,7 +165,7 @@ class FSDPActorConfig(ActorConfig):
     """Compute entropy again in the backward pass, to save memory."""
     fsdp_config: FSDPEngineConfig = field(default_factory=FSDPEngineConfig)
     """The engine."""
-    use_remove_padding: bool = True
+    use_remove_padding: bool = False
     """Pack trajectories so that no padding is computed; follows `model.use_remove_padding`."""
     use_rollout_log_probs: bool = False
     """Without effect: algorithm.rollout_correction.bypass_mode decides."""
@@ -147,6 +177,7 @@ class FSDPActorConfig(ActorConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "ulysses_sequence_parallel_size")
+        object.__setattr__(self, "engine", self.fsdp_config)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ _PATTERNS += tuple(
         "use_checkpoint_opt_param_scheduler",
     )
 )
-_PATTERNS += ("*.load_weight", "*.sglang_engine_mode", "*.moe_tensor_parallel_size", "*.model.lora", "model.lora")
-_PATTERNS += ("*.model.lora.*", "model.lora.*", "*.layer_name_map", "critic.nccl_timeout")
+_PATTERNS += ("*.load_weight", "*.sglang_engine_mode", "*.moe_tensor_parallel_size", "*.layer_name_map")
+_PATTERNS += ("critic.nccl_timeout",)
 
 
 def foreign_backend(path: str) -> bool:

@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from verl.errors import ConfigError, UnsupportedError
+from verl.errors import ConfigError, UnsupportedError, VerlError
 
 
 def require(ok: bool, field: str, got: Any, expected: str, remedy: str | None = None) -> None:
@@ -39,3 +39,23 @@ def refuse(on: Any, field: str, what: str, remedy: str) -> None:
     """Raise an `UnsupportedError` at `field` when a left-out feature is switched on."""
     if on:
         raise UnsupportedError(f"{what} is not part of this package", where=field, got=on, remedy=remedy)
+
+
+def refuse_all(config: Any, what: str, remedy: str, **defaults: Any) -> None:
+    """Each named field has its default; another value would switch on what is left out."""
+    for name, default in defaults.items():
+        value = getattr(config, name)
+        if value != default:
+            raise UnsupportedError(
+                f"{what} is not part of this package", where=name, got=value, expected=repr(default), remedy=remedy
+            )
+
+
+def placed(error: VerlError, path: str) -> VerlError:
+    """The same error with the section's key path in front of the field."""
+    if not path:
+        return error
+    moved = type(error).__new__(type(error))
+    Exception.__init__(moved, f"{path}.{error}")
+    moved.what, moved.where, moved.remedy = error.what, f"{path}.{error.where}", error.remedy
+    return moved

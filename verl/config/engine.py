@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training engine: FSDP2 on CPU, CUDA, ROCm and NPU."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from verl.config.checkpoint import CheckpointConfig
-from verl.config.checks import at_least, one_of, require
-from verl.config.left_out import QATEngineConfig
+from verl.config.checks import at_least, one_of, refuse, require
+from verl.config.left_out import QATEngineConfig, RouterReplayConfig
 from verl.config.model import HFModelConfig
 from verl.config.node import Node
 from verl.config.optimizer import OptimizerConfig
@@ -24,10 +25,12 @@ class EngineConfig(Node):
     """Keep parameters in host memory between steps."""
     optimizer_offload: bool = False
     """Keep optimizer state in host memory between steps."""
+    grad_offload: bool = False
+    """Refused when true: gradients are freed after each step."""
     forward_only: bool = False
     """Never trains (reference policy): no gradients, no optimizer."""
-    strategy: str = "fsdp"
-    """Name in the engine registry; fsdp and fsdp2 both mean FSDP2."""
+    strategy: str | None = None
+    """Name in the engine registry; fsdp and fsdp2 both mean FSDP2, null too."""
     dtype: str = "bfloat16"
     """Precision of the forward and backward pass."""
     use_dynamic_bsz: bool = True
@@ -40,24 +43,34 @@ class EngineConfig(Node):
     """As `max_token_len_per_gpu`, for passes without gradients."""
     infer_micro_batch_size_per_gpu: int | None = None
     """As `micro_batch_size_per_gpu`, for passes without gradients."""
+    use_fused_kernels: bool = False
+    """Refused when true: log-probs are computed in chunks anyway."""
     use_remove_padding: bool = True
     """Pack trajectories so that no padding is computed."""
     seed: int = 42
     """Seed of the training ranks."""
     full_determinism: bool = False
     """Deterministic kernels at the cost of speed."""
+    router_replay: RouterReplayConfig = field(default_factory=RouterReplayConfig)
+    """Router replay, left out."""
 
     def __post_init__(self) -> None:
         one_of(self, "dtype", FLOAT_DTYPES)
         at_least(self, 1, "max_token_len_per_gpu", "micro_batch_size_per_gpu")
         at_least(self, 1, "infer_max_token_len_per_gpu", "infer_micro_batch_size_per_gpu")
+        remedy = "set param_offload and optimizer_offload; gradients are freed after each step"
+        refuse(self.grad_offload, "grad_offload", "offload of gradients alone", remedy)
+        remedy = "set it to false: log-probs are computed in chunks, without the whole logits"
+        refuse(self.use_fused_kernels, "use_fused_kernels", "the fused kernels", remedy)
 
 
 @dataclass(frozen=True)
 class FSDPEngineConfig(EngineConfig):
     """FSDP2."""
 
-    wrap_policy: dict[str, Any] = field(default_factory=lambda: {"min_num_params": 0})
+    strategy: str | None = "fsdp"
+    """fsdp or fsdp2, both FSDP2."""
+    wrap_policy: dict[str, Any] = field(default_factory=dict)
     """`transformer_layer_cls_to_wrap`: class names that become one shard group each; else the model's own list."""
     offload_policy: bool = False
     """FSDP2's own CPU offload of parameters, gradients and optimizer state."""
@@ -107,3 +120,5 @@ class TrainingWorkerConfig(Node):
     """What a checkpoint contains."""
     profiler_config: ProfilerConfig | None = None
     """The profiler."""
+    auto_select_engine_optim_fn: Callable[[HFModelConfig, str], tuple[EngineConfig, OptimizerConfig]] | None = None
+    """Called with the model and the device type where there is no `engine_config`: engine and optimizer."""

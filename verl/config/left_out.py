@@ -5,7 +5,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl.config.checks import refuse
+from verl.config.checks import refuse, refuse_all
 from verl.config.node import Node
 
 
@@ -47,6 +47,9 @@ class RouterReplayConfig(Node):
     def __post_init__(self) -> None:
         on = self.mode if self.mode != "disabled" else None
         refuse(on, "mode", "router replay", "set mode=disabled; algorithm.rollout_correction narrows the mismatch")
+
+
+EngineRouterReplayConfig = RouterReplayConfig
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,34 @@ class PrometheusConfig(Node):
 
     def __post_init__(self) -> None:
         refuse(self.enable, "enable", "writing Prometheus' scrape file", "read metrics.jsonl or TensorBoard")
+
+
+@dataclass(frozen=True)
+class ServerConfig(Node):
+    """SGLang's HTTP server; calls of the servers here have their deadlines in the code."""
+
+    timeout: float = 60.0
+    """Any other value is refused."""
+    max_attempts: int = 3
+    """Any other value is refused."""
+    retry_delay: float = 2.0
+    """Any other value is refused."""
+    max_connections: int = 1000
+    """Any other value is refused."""
+    max_start_wait_time: float = 300.0
+    """Any other value is refused."""
+
+    def __post_init__(self) -> None:
+        refuse_all(
+            self,
+            "SGLang's HTTP server",
+            "remove the section: vLLM's servers need none",
+            timeout=60.0,
+            max_attempts=3,
+            retry_delay=2.0,
+            max_connections=1000,
+            max_start_wait_time=300.0,
+        )
 
 
 @dataclass(frozen=True)

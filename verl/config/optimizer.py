@@ -43,8 +43,8 @@ class FSDPOptimizerConfig(OptimizerConfig):
     """Class name inside `optimizer_impl`."""
     optimizer_impl: str = "torch.optim"
     """Module of the class: torch.optim, torchao.optim, bitsandbytes.optim, or a module of yours."""
-    min_lr_ratio: float | None = 0.0
-    """Lowest learning rate of the cosine schedule as a share of `lr`, 0 to 1."""
+    min_lr_ratio: float | None = None
+    """Lowest learning rate of the cosine schedule as a share of `lr`, 0 to 1; null: 0."""
     warmup_style: str | None = None
     """Older name of `lr_scheduler_type`."""
     lr_scheduler_type: str = "constant"

@@ -5,8 +5,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl.config.checks import at_least, between, one_of, refuse, require
-from verl.config.left_out import MtpConfig, PrometheusConfig, QATEngineConfig, SkipConfig
+from verl.config.checks import at_least, between, one_of, refuse, refuse_all, require
+from verl.config.left_out import MtpConfig, PrometheusConfig, QATEngineConfig, ServerConfig, SkipConfig
 from verl.config.node import Node
 from verl.config.profiler import ProfilerConfig
 from verl.errors import ConfigError
@@ -14,15 +14,15 @@ from verl.errors import ConfigError
 
 @dataclass(frozen=True)
 class SamplingConfig(Node):
-    """Sampling for validation."""
+    """How one answer is drawn; a run validates greedily unless told otherwise."""
 
-    temperature: float = 0
+    temperature: float = 1.0
     """0 is greedy."""
     top_k: int = -1
     """Candidates per token; -1: all."""
     top_p: float = 1.0
     """Probability mass of the candidates, in (0, 1]."""
-    do_sample: bool = False
+    do_sample: bool = True
     """true refuses `temperature` 0; what is drawn follows the temperature alone."""
     n: int = 1
     """Answers per prompt."""
@@ -135,10 +135,6 @@ class CheckpointEngineConfig(Node):
         at_least(self, 1, "update_weights_bucket_megabytes")
 
 
-def _no_engine_kwargs() -> dict[str, Any]:
-    return {"vllm": {}}
-
-
 @dataclass(frozen=True)
 class RolloutConfig(Node):
     """One kind of rollout server: what it samples and how it runs."""
@@ -179,7 +175,7 @@ class RolloutConfig(Node):
     """Share of device memory for the engine, in (0, 1]; without effect on CPU."""
     ignore_eos: bool = False
     """Go on after the end token."""
-    enforce_eager: bool = False
+    enforce_eager: bool = True
     """No CUDA graphs."""
     cudagraph_capture_sizes: list[int] | None = None
     """Batch sizes that get a graph; null: the engine's choice."""
@@ -193,6 +189,8 @@ class RolloutConfig(Node):
     """Devices that share the experts."""
     pipeline_model_parallel_size: int = 1
     """Pipeline stages of one model."""
+    moe_tensor_parallel_size: int = 1
+    """TensorRT-LLM's; refused above 1."""
     max_num_batched_tokens: int = 8192
     """Tokens of one engine step."""
     max_model_len: int | None = None
@@ -223,7 +221,7 @@ class RolloutConfig(Node):
     """No statistics lines from the engine."""
     multi_stage_wake_up: bool = False
     """SGLang's; without effect on vLLM."""
-    engine_kwargs: dict[str, Any] = field(default_factory=_no_engine_kwargs)
+    engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments passed on to the engine, per engine name."""
     val_kwargs: SamplingConfig = field(default_factory=SamplingConfig)
     """Sampling for validation."""
@@ -241,7 +239,7 @@ class RolloutConfig(Node):
     """Spans of trajectories."""
     skip: SkipConfig = field(default_factory=SkipConfig)
     """Reuse of dumped rollouts, left out."""
-    skip_tokenizer_init: bool = True
+    skip_tokenizer_init: bool = False
     """The engine loads no tokenizer: tokens go in and come out."""
     enable_rollout_routing_replay: bool = False
     """Refused when true."""
@@ -249,7 +247,7 @@ class RolloutConfig(Node):
     """The engine can give back its memory."""
     limit_images: int | None = None
     """Images per prompt; null: the engine's choice."""
-    profiler: ProfilerConfig | None = field(default_factory=ProfilerConfig)
+    profiler: ProfilerConfig | None = None
     """The profiler of this role."""
     prometheus: PrometheusConfig = field(default_factory=PrometheusConfig)
     """Scrape file, left out."""
@@ -259,8 +257,16 @@ class RolloutConfig(Node):
     """Without effect."""
     mtp: MtpConfig | None = field(default_factory=MtpConfig)
     """Multi-token prediction, left out."""
-    qat: QATEngineConfig | None = field(default_factory=QATEngineConfig)
+    qat: QATEngineConfig | None = None
     """Quantisation-aware training, left out."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    """SGLang's HTTP server, left out."""
+    custom: dict[str, Any] | None = None
+    """Yours: passed on as it is to servers and agent loops of your own."""
+    layer_name_map: dict[str, Any] = field(default_factory=dict)
+    """Megatron's; refused when it names a layer."""
+    sglang_engine_mode: str = "local"
+    """SGLang's; refused when it is another."""
 
     def __post_init__(self) -> None:
         if self.mode != "async":
@@ -278,6 +284,9 @@ class RolloutConfig(Node):
         refuse(on, "enable_rollout_routing_replay", "router replay", "set it to false")
         remedy = "register a backend of yours (checkpoint_engine.custom_backend_module)"
         refuse(self.checkpoint_manager_class, "checkpoint_manager_class", "another checkpoint-engine manager", remedy)
+        refuse_all(self, "TensorRT-LLM", "use expert_parallel_size", moe_tensor_parallel_size=1)
+        refuse_all(self, "Megatron's layers", "remove it: weights have Hugging Face's names", layer_name_map={})
+        refuse_all(self, "SGLang", "remove it: name=vllm", sglang_engine_mode="local")
         refuse(self.quantization, "quantization", "a quantized rollout engine", "set quantization=null, dtype=bfloat16")
         refuse(
             self.log_prob_micro_batch_size,

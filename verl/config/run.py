@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from verl.base_config import BaseConfig
 from verl.config.actor import FSDPActorConfig, RefConfig
 from verl.config.algorithm import AlgoConfig
 from verl.config.aliases import apply_aliases, apply_seed
@@ -19,13 +20,15 @@ from verl.config.backend_bound import refuse_rollout_backend, refuse_training_ba
 from verl.config.checks import at_least
 from verl.config.critic import FSDPCriticConfig
 from verl.config.data import DataConfig
+from verl.config.engine import FSDPEngineConfig
 from verl.config.left_out import DistillationConfig, TransferQueueConfig
 from verl.config.legacy_reward import LEGACY_ROOTS, migrate_legacy_reward_impl
 from verl.config.model import HFModelConfig
 from verl.config.node import Node
+from verl.config.optimizer import FSDPOptimizerConfig
 from verl.config.profiler import ProfilerConfig
 from verl.config.reward import RewardConfig
-from verl.config.rollout import RolloutConfig
+from verl.config.rollout import RolloutConfig, SamplingConfig
 from verl.config.schema import Report, build
 from verl.config.trainer import RayKwargs, TrainerConfig
 from verl.config.without_effect import warn_without_effect
@@ -39,17 +42,60 @@ UNSET_POOL_N = 4
 T = TypeVar("T", bound=Node)
 
 
+# A run starts from the YAML, whose values for some keys are others than those of the sections by themselves.
+
+
+def yaml_engine(**stated: Any) -> FSDPEngineConfig:
+    return FSDPEngineConfig(wrap_policy={"min_num_params": 0}, **stated)
+
+
+def yaml_optimizer() -> FSDPOptimizerConfig:
+    return FSDPOptimizerConfig(min_lr_ratio=0.0)
+
+
+def yaml_model() -> HFModelConfig:
+    return HFModelConfig(fused_kernel_options={"impl_backend": "torch"})
+
+
+def _actor() -> FSDPActorConfig:
+    return FSDPActorConfig(
+        data_loader_seed=42, use_remove_padding=True, optim=yaml_optimizer(), fsdp_config=yaml_engine()
+    )
+
+
+def _ref() -> RefConfig:
+    return RefConfig(fsdp_config=yaml_engine(forward_only=True))
+
+
+def _rollout() -> RolloutConfig:
+    greedy = SamplingConfig(temperature=0, do_sample=False)
+    return RolloutConfig(enforce_eager=False, skip_tokenizer_init=True, val_kwargs=greedy, engine_kwargs={"vllm": {}})
+
+
+def _critic() -> FSDPCriticConfig:
+    return FSDPCriticConfig(
+        ppo_mini_batch_size=256,
+        data_loader_seed=42,
+        shuffle=False,
+        forward_micro_batch_size=None,
+        forward_micro_batch_size_per_gpu=None,
+        optim=yaml_optimizer(),
+        fsdp=yaml_engine(),
+        model=yaml_model(),
+    )
+
+
 @dataclass(frozen=True)
 class ActorRolloutRefConfig(Node):
     """The policy in its three roles."""
 
-    actor: FSDPActorConfig = field(default_factory=FSDPActorConfig)
+    actor: FSDPActorConfig = field(default_factory=_actor)
     """It trains."""
-    ref: RefConfig = field(default_factory=RefConfig)
+    ref: RefConfig = field(default_factory=_ref)
     """It anchors the KL."""
-    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    rollout: RolloutConfig = field(default_factory=_rollout)
     """It generates."""
-    model: HFModelConfig = field(default_factory=HFModelConfig)
+    model: HFModelConfig = field(default_factory=yaml_model)
     """The model of all three."""
     hybrid_engine: bool = True
     """Trainer and rollout share devices; false in the fully asynchronous trainer."""
@@ -58,6 +104,8 @@ class ActorRolloutRefConfig(Node):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "nccl_timeout")
+        if self.actor.model_config == BaseConfig():
+            object.__setattr__(self.actor, "model_config", self.model)
 
 
 @dataclass(frozen=True)
@@ -68,7 +116,7 @@ class RunConfig(Node):
     """dp: FSDP2."""
     actor_rollout_ref: ActorRolloutRefConfig = field(default_factory=ActorRolloutRefConfig)
     """The policy."""
-    critic: FSDPCriticConfig = field(default_factory=FSDPCriticConfig)
+    critic: FSDPCriticConfig = field(default_factory=_critic)
     """The value model."""
     data: DataConfig = field(default_factory=DataConfig)
     """Prompts."""

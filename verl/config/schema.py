@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, cast
 
 from verl.config.backend_bound import foreign_backend
+from verl.config.checks import placed
 from verl.config.node import Node, with_extras
-from verl.errors import ConfigError, UnsupportedError, VerlError
+from verl.errors import ConfigError, UnsupportedError
 from verl.utils.import_utils import load_class_from_fqn
 
 T = TypeVar("T")
@@ -44,16 +45,16 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", report: Repor
     known, extras = {}, {}
     for key, value in values.items():
         here = f"{path}.{key}" if path else str(key)
-        if key == "_target_":
+        if key == "_target_" or foreign_backend(here):
             continue
         if key in hints:
             known[key] = convert(hints[key], _unless_missing(value, hints[key], here), here, report)
-        elif not foreign_backend(here):
+        else:
             extras[key] = _unknown(key, value, here, hints, report)
     try:
         made: Any = cls(**known)
     except (ConfigError, UnsupportedError) as error:
-        raise _at(error, path) from error
+        raise placed(error, path) from error
     # The same object, of the same class.
     return cast(T, with_extras(made, extras)) if isinstance(made, Node) else made
 
@@ -190,13 +191,3 @@ def _subclasses(cls: type) -> list[type]:
     for sub in cls.__subclasses__():
         found += [sub, *_subclasses(sub)]
     return found
-
-
-def _at(error: VerlError, path: str) -> VerlError:
-    """The same error with the section's key path in front of the field."""
-    if not path:
-        return error
-    placed = type(error).__new__(type(error))
-    Exception.__init__(placed, f"{path}.{error}")
-    placed.what, placed.where, placed.remedy = error.what, f"{path}.{error.where}", error.remedy
-    return placed

@@ -18,7 +18,7 @@ from verl.config.node import Node
 from verl.config.optimizer import FSDPOptimizerConfig
 from verl.config.profiler import ProfilerConfig
 from verl.config.reward import RewardConfig
-from verl.config.run import build_section, resolve
+from verl.config.run import build_section, resolve, yaml_engine, yaml_model, yaml_optimizer
 from verl.config.trainer import RayKwargs
 
 
@@ -130,11 +130,11 @@ class SFTTrainerConfig(Node):
 class SFTRunConfig(Node):
     """Everything a supervised run is told."""
 
-    model: HFModelConfig = field(default_factory=HFModelConfig)
+    model: HFModelConfig = field(default_factory=yaml_model)
     """The model."""
-    engine: FSDPEngineConfig = field(default_factory=FSDPEngineConfig)
+    engine: FSDPEngineConfig = field(default_factory=yaml_engine)
     """The engine."""
-    optim: FSDPOptimizerConfig = field(default_factory=FSDPOptimizerConfig)
+    optim: FSDPOptimizerConfig = field(default_factory=yaml_optimizer)
     """Optimizer and schedule."""
     profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     """The profiler."""

@@ -8,6 +8,13 @@ from pathlib import Path
 from verl.config.actor import FSDPActorConfig
 from verl.config.async_training import AsyncTrainingConfig, required_samples
 from verl.config.backend_bound import refuse_training_backend
+from verl.config.batches import (
+    check_micro_batch,
+    check_mini_batch,
+    check_packed,
+    check_whole_mini_batches,
+    data_parallel_ranks,
+)
 from verl.config.model import HFModelConfig
 from verl.config.roles import need_critic, need_reference_policy
 from verl.config.rollout import RolloutConfig
@@ -61,15 +68,7 @@ def num_replicas(rollout: RolloutConfig, where: str = ROLLOUT) -> int:
 def data_parallel_size(config: RunConfig) -> int:
     """Ranks of the trainer that see different trajectories."""
     sequence = config.actor_rollout_ref.actor.ulysses_sequence_parallel_size
-    devices = config.trainer.num_devices
-    if devices % sequence:
-        raise ConfigError(
-            "the trainer's ranks do not divide by the sequence-parallel size",
-            where=f"{ACTOR}.ulysses_sequence_parallel_size",
-            got=sequence,
-            expected=f"a divisor of {devices}",
-        )
-    return devices // sequence
+    return data_parallel_ranks(config.trainer.num_devices, sequence, f"{ACTOR}.ulysses_sequence_parallel_size")
 
 
 def _check_choices(config: RunConfig) -> None:
@@ -78,6 +77,8 @@ def _check_choices(config: RunConfig) -> None:
         raise ConfigError("must be set", where=f"{ROLLOUT}.name", expected="vllm", remedy=f"add {ROLLOUT}.name=vllm")
     if need_critic(config):
         refuse_training_backend(config.critic.strategy, "critic.strategy")
+        if config.critic.model is None:
+            raise ConfigError("must be set", where="critic.model", remedy="set critic.model.path")
         _check_critic_model(config.critic.model.path, config.actor_rollout_ref.model.path)
     if config.algorithm.adv_estimator == "gae" and config.critic.enable is False:
         raise ConfigError(
@@ -175,72 +176,35 @@ def _check_batches(config: RunConfig) -> None:
         raise ConfigError(
             "must be set", where="data.train_batch_size", got=batch, expected="at least 1 outside fully async training"
         )
-    if batch % mini:
-        raise ConfigError(
-            "a training batch must hold whole mini-batches",
-            where=f"{ACTOR}.ppo_mini_batch_size",
-            got=mini,
-            expected=f"a divisor of data.train_batch_size={batch}",
-        )
+    check_whole_mini_batches(batch, mini, f"{ACTOR}.ppo_mini_batch_size")
 
 
 def _check_mini_batch(config: RunConfig) -> None:
     actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    ranks = data_parallel_size(config)
-    trajectories = actor.ppo_mini_batch_size * group
-    if trajectories % ranks:
-        raise ConfigError(
-            f"a mini-batch of {actor.ppo_mini_batch_size} prompts × {group} trajectories = {trajectories} "
-            f"does not divide over {ranks} data-parallel ranks",
-            where=f"{ACTOR}.ppo_mini_batch_size",
-            got=actor.ppo_mini_batch_size,
-            expected=f"a number whose {group}-fold divides by {ranks}",
-        )
-    if actor.ulysses_sequence_parallel_size > 1 and not actor.use_remove_padding:
-        raise ConfigError(
-            "sequence parallelism works on packed trajectories",
-            where="actor_rollout_ref.model.use_remove_padding",
-            got=False,
-            expected="true",
-        )
+    check_mini_batch(actor.ppo_mini_batch_size, group, data_parallel_size(config), f"{ACTOR}.ppo_mini_batch_size")
+    where = "actor_rollout_ref.model.use_remove_padding"
+    check_packed(actor.ulysses_sequence_parallel_size, actor.use_remove_padding, where)
 
 
 def _check_micro_batches(config: RunConfig) -> None:
     policy = config.actor_rollout_ref
     actor, rollout, ref = policy.actor, policy.rollout, policy.ref
     per_rank = actor.ppo_mini_batch_size * rollout.n // data_parallel_size(config)
-    _check_micro(
-        actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, per_rank, ACTOR, "ppo_micro_batch_size_per_gpu"
-    )
+    size = actor.ppo_micro_batch_size_per_gpu
+    check_micro_batch(actor.use_dynamic_bsz, size, per_rank, f"{ACTOR}.ppo_micro_batch_size_per_gpu")
     if not config.algorithm.rollout_correction or not config.algorithm.rollout_correction.bypass_mode:
         size = rollout.log_prob_micro_batch_size_per_gpu
-        _check_micro(rollout.log_prob_use_dynamic_bsz, size, None, ROLLOUT, "log_prob_micro_batch_size_per_gpu")
+        where = f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"
+        check_micro_batch(rollout.log_prob_use_dynamic_bsz, size, None, where)
     if need_reference_policy(config):
         size = ref.log_prob_micro_batch_size_per_gpu
-        where = "actor_rollout_ref.ref"
-        _check_micro(ref.log_prob_use_dynamic_bsz, size, None, where, "log_prob_micro_batch_size_per_gpu")
+        where = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+        check_micro_batch(ref.log_prob_use_dynamic_bsz, size, None, where)
     if need_critic(config):
         critic = config.critic
         size = critic.ppo_micro_batch_size_per_gpu
-        _check_micro(critic.use_dynamic_bsz, size, None, "critic", "ppo_micro_batch_size_per_gpu")
+        check_micro_batch(critic.use_dynamic_bsz, size, None, "critic.ppo_micro_batch_size_per_gpu")
     _warn_about_token_limit(actor, rollout)
-
-
-def _check_micro(dynamic: bool, size: int | None, per_rank: int | None, section: str, name: str) -> None:
-    if dynamic:
-        return
-    if size is None:
-        switch = "log_prob_use_dynamic_bsz" if name.startswith("log_prob") else "use_dynamic_bsz"
-        raise ConfigError(
-            "must be set", where=f"{section}.{name}", remedy=f"set it, or {section}.{switch}=true to go by token count"
-        )
-    if per_rank is not None and per_rank % size:
-        raise ConfigError(
-            f"a rank's share of a mini-batch, {per_rank} trajectories, must hold whole micro-batches",
-            where=f"{section}.{name}",
-            got=size,
-            expected=f"a divisor of {per_rank}",
-        )
 
 
 def _warn_about_token_limit(actor: FSDPActorConfig, rollout: RolloutConfig) -> None:

@@ -37,11 +37,12 @@ def load_config(
     trust_remote_code: bool = False,
     override: Mapping[str, Any] | None = None,
     where: str = "actor_rollout_ref.model.path",
+    training: bool = True,
 ) -> PretrainedConfig:
     """The model's configuration with `override` applied; an override of an unknown key is an error.
 
     Nested mappings (`text_config: {…}`, `rope_parameters: {…}`) are merged into what is there. `where` is the key that
-    an error names.
+    an error names. While `training` no cache of keys and values is kept.
     """
     try:
         config = AutoConfig.from_pretrained(local_path(path), trust_remote_code=trust_remote_code)
@@ -56,7 +57,8 @@ def load_config(
         ) from error
     _apply_override(config, dict(override or {}), "override_config")
     config._attn_implementation = attention
-    config.use_cache = False
+    if training:
+        config.use_cache = False
     return config
 
 

@@ -3,6 +3,7 @@
 """Tokenizer and processor of a model directory, ready for batches."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
@@ -15,6 +16,7 @@ __all__ = [
     "hf_processor",
     "hf_tokenizer",
     "load_tokenizer_and_processor",
+    "load_with_template",
     "normalize_token_ids",
     "set_pad_token_id",
     "usable_processor",
@@ -105,14 +107,15 @@ def load_tokenizer_and_processor(model_config: Any) -> tuple[PreTrainedTokenizer
 
     `tokenizer_path` may differ from `path`; `custom_chat_template` replaces the model's own in both.
     """
+    return load_with_template(model_config, hf_tokenizer), load_with_template(model_config, hf_processor)
+
+
+def load_with_template(model_config: Any, load: Callable[..., Any]) -> Any:
+    """What `load` (`hf_tokenizer` or `hf_processor`) finds for a model's section."""
     path = model_config.get("tokenizer_path", None) or model_config.path
     local = copy_to_local(path, use_shm=bool(model_config.get("use_shm", False)))
-    remote_code = {"trust_remote_code": bool(model_config.get("trust_remote_code", False))}
-    tokenizer = hf_tokenizer(local, **remote_code)
-    processor = hf_processor(local, **remote_code)
+    loaded = load(local, trust_remote_code=bool(model_config.get("trust_remote_code", False)))
     template = model_config.get("custom_chat_template", None)
-    if template is not None:
-        tokenizer.chat_template = template
-        if processor is not None:
-            processor.chat_template = template
-    return tokenizer, processor
+    if loaded is not None and template is not None:
+        loaded.chat_template = template
+    return loaded

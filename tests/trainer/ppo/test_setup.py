@@ -8,10 +8,11 @@ from pathlib import Path
 import ray
 import torch
 
+from verl.config import build_config
 from verl.config.front_door import load
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
-from verl.trainer.ppo.setup import build_worker_groups
+from verl.trainer.ppo.setup import build_worker_groups, with_total_steps
 from verl.trainer.ppo.utils import Role
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.fsdp_workers import AsyncActorRolloutRefWorker, CriticWorker
@@ -50,3 +51,11 @@ def test_actor_classes_and_plain_classes_may_stand_in_the_role_table(
     for group in groups.values():
         for worker in group.workers:
             ray.kill(worker)
+
+
+def test_filling_in_the_number_of_steps_keeps_the_keys_that_a_recipe_added() -> None:
+    config = build_config({"mine": 1, "actor_rollout_ref": {"actor": {"mine": 2, "optim": {"mine": 3}}}}, "keep")
+    filled = with_total_steps(config, 7)
+    actor = filled.actor_rollout_ref.actor
+    assert actor.optim.total_training_steps == filled.critic.optim.total_training_steps == 7
+    assert (filled.mine, actor.mine, actor.optim.mine) == (1, 2, 3)

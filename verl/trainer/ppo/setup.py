@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from verl.config.node import with_extras
 from verl.single_controller.ray import (
     RayClassWithInitArgs,
     RayWorkerGroup,
@@ -26,7 +27,7 @@ def replace_at(config: Any, path: str, value: Any) -> Any:
     """A copy of a frozen config with the field at a dotted path replaced."""
     head, _, rest = path.partition(".")
     new = replace_at(getattr(config, head), rest, value) if rest else value
-    return dataclasses.replace(config, **{head: new})
+    return with_extras(dataclasses.replace(config, **{head: new}), config.__dict__.get("_extras", {}))
 
 
 def with_total_steps(config: Any, total_steps: int) -> Any:
