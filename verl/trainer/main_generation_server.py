@@ -49,15 +49,16 @@ class GenerationRunner:
 
     async def run(self, config: RunConfig) -> dict[str, Any]:
         """The whole run; returns how it ended."""
-        answers = await self._answer(config)
+        table = await asyncio.to_thread(read_prompts, config.data)
+        answers = await self._answer(config, table)
         if self.stopping:
             return {"reason": f"stopped; {config.data.output_path} is not written", "version": 0}
-        write_answers(read_prompts(config.data), answers, Path(config.data.output_path or ""))
+        await asyncio.to_thread(write_answers, table, answers, Path(config.data.output_path or ""))
         return {"reason": f"{len(answers)} prompts answered into {config.data.output_path}", "version": 0}
 
-    async def _answer(self, config: RunConfig) -> list[list[str]]:
-        tokenizer, _ = load_tokenizer_and_processor(config.actor_rollout_ref.model)
-        prompts = tokenized(read_prompts(config.data), config.data, tokenizer)
+    async def _answer(self, config: RunConfig, table: pa.Table) -> list[list[str]]:
+        tokenizer, _ = await asyncio.to_thread(load_tokenizer_and_processor, config.actor_rollout_ref.model)
+        prompts = await asyncio.to_thread(tokenized, table, config.data, tokenizer)
         self.total = len(prompts)
         set_standalone_worker_cls(CheckpointEngineWorker)
         servers = await LLMServerManager.create(config)
