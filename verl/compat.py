@@ -141,7 +141,6 @@ ROADS: dict[str, str] = {
     "verl.utils.checkpoint.checkpoint_handler": "The supervised trainer saves itself: verl.trainer.sft_trainer",
     "verl.trainer.ppo.padding_utils": "Only the engine packs and pads: see verl.workers.engine.packing",
     "verl.utils.rendezvous": "Ranks meet by verl.utils.distributed.initialize_global_process_group",
-    "verl.utils.tensordict_utils": "One class carries batches: use verl.DataProto, and functions of verl.protocol",
     "verl.utils.transformers_compat": "Nothing is bridged here: call transformers in the installed version",
     "verl.workers.engine.utils": "Micro-batches are the engine's own: see verl.workers.engine.micro_batches",
     "verl.workers.rollout.tokenizer": "Tokenizers are those of transformers: use verl.utils.hf_tokenizer",

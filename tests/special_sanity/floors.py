@@ -104,6 +104,7 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     # F0: pure
     ("verl.protocol*", 0, "protocol", False),
     ("verl.algorithms*", 0, "algorithms", False),
+    ("verl.utils.tensordict_utils", 0, "protocol", False),
     ("verl.utils.groupwise", 0, "algorithms", False),
     ("verl.utils.token_tensors", 0, "algorithms", False),
     ("verl.utils*", 0, "root", False),

@@ -3,6 +3,7 @@
 """The batch that travels: `DataProto`, its future, and functions on it."""
 
 from verl.protocol.auto_padding import DataProtoConfig
+from verl.protocol.batch_data import BatchData
 from verl.protocol.data_proto import DataProto, DataProtoItem, collate_fn
 from verl.protocol.future import DataProtoFuture
 from verl.protocol.gather import all_gather_data_proto
@@ -16,6 +17,7 @@ from verl.protocol.wire import (
 )
 
 __all__ = [
+    "BatchData",
     "DataProto",
     "DataProtoConfig",
     "DataProtoFuture",
