@@ -4,16 +4,24 @@
 
 import logging
 
+import numpy as np
 import pytest
 
+from verl.tracking import Tracking
 from verl.utils.logger import DecoratorLoggerBase, LocalLogger, log_with_rank, print_rank_0
 
 
 def test_a_local_logger_writes_one_line_a_step_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     logger = LocalLogger()
-    logger.log(data={"loss": 0.12345, "epoch": 2, "text": "no number"}, step=7)
+    data = {"loss": 0.12345, "lr": 1e-6, "score": np.float32(0.5), "epoch": 2, "text": "no number"}
+    logger.log(data=data, step=7)
     logger.flush()
-    assert capsys.readouterr().out == "step:7 - loss:0.123 - epoch:2.000\n"
+    mine = capsys.readouterr().out
+    assert mine == "step:7 - loss:0.12345 - lr:1e-06 - score:0.5 - epoch:2\n"
+    # The very line of the console tracker.
+    with Tracking("p", "e", "console") as tracking:
+        tracking.log(data, step=7)
+    assert capsys.readouterr().out == mine
 
 
 def test_a_local_logger_can_be_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl.tracking.base import BACKENDS, Backend, RunInfo, scalars
+from verl.tracking.base import BACKENDS, Backend, RunInfo
 from verl.utils.import_utils import optional_import
+from verl.utils.metric.scalars import scalars, step_line
 
 
 @BACKENDS.register("console")
@@ -17,8 +18,7 @@ class Console(Backend):
     """One line a step on standard output: `step:3 - name:value - …`."""
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
-        fields = [f"step:{step}", *(f"{name}:{value:.6g}" for name, value in scalars(data).items())]
-        sys.stdout.write(" - ".join(fields) + "\n")
+        sys.stdout.write(step_line(data, step) + "\n")
         sys.stdout.flush()
 
 

@@ -3,14 +3,12 @@
 """What a tracking backend is, and the guard that keeps its failures away from the run."""
 
 import logging
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from verl.registry import Registry
-from verl.utils.json_utils import to_jsonable
 
 logger = logging.getLogger(__name__)
 
@@ -110,22 +108,6 @@ class Guarded:
                 "tracking backend %r failed %d times in a row and is off now", self.name, self._failures_in_a_row
             )
             self.close()
-
-
-def scalars(data: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are single numbers, as floats (booleans as 0 and 1, NaN kept)."""
-    found = {}
-    for name, value in data.items():
-        if isinstance(value, float):
-            found[name] = float(value)
-            continue
-        # NumPy and torch scalars, without importing either library.
-        plain = to_jsonable(value)
-        if isinstance(plain, numbers.Real):
-            found[name] = float(plain)
-        elif plain is None and value is not None:
-            found[name] = float(value)
-    return found
 
 
 def _describe(error: Exception) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from verl.errors import UnsupportedError
-from verl.tracking.base import BACKENDS, Backend, RunInfo, scalars
+from verl.tracking.base import BACKENDS, Backend, RunInfo
 from verl.tracking.names import NameCleaner
 from verl.utils.import_utils import optional_import
 from verl.utils.json_utils import to_jsonable
+from verl.utils.metric.scalars import scalars
 
 # MLflow's SQLite store locks itself while another run creates the same experiment.
 MLFLOW_MAX_ATTEMPTS = 3

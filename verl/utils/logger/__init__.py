@@ -9,13 +9,15 @@ from typing import Any
 
 import torch.distributed as dist
 
+from verl.utils.metric.scalars import step_line
+
 __all__ = ["DecoratorLoggerBase", "LocalLogger", "log_with_rank", "print_rank_0", "print_with_rank"]
 
 _logger = logging.getLogger(__name__)
 
 
 class LocalLogger:
-    """Metrics on standard output: `step:3 - name:value`; one line a step."""
+    """Metrics on standard output, one line a step, as the console tracker writes it."""
 
     def __init__(self, print_to_console: bool = True) -> None:
         self.print_to_console = print_to_console
@@ -28,9 +30,7 @@ class LocalLogger:
         """One line with the numbers of `data`; other values are left out."""
         if not self.print_to_console:
             return
-        numbers = {name: value for name, value in data.items() if isinstance(value, int | float)}
-        line = " - ".join([f"step:{step}", *(f"{name}:{value:.3f}" for name, value in numbers.items())])
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(step_line(data, step) + "\n")
         sys.stdout.flush()
 
 

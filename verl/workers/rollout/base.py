@@ -20,6 +20,15 @@ ROLLOUT_ADAPTERS.register("vllm")("verl.workers.rollout.vllm_rollout.vllm_rollou
 ROLLOUT_ADAPTERS.register("hf")("verl.workers.rollout.vllm_rollout.vllm_rollout.ServerAdapter")
 
 
+def rollout_world_size(config: Any) -> int:
+    """Ranks of one replica: tensor x data x pipeline parallel size."""
+    keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
+    size = 1
+    for key in keys:
+        size *= int(config.get(key) or 1)
+    return size
+
+
 class BaseRollout(ABC):
     """Client of one rollout replica, one per rank of the replica."""
 

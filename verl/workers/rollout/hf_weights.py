@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from verl.errors import TransportError
 from verl.launch_info import LaunchInfo
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     BucketedWeightReceiver,
@@ -16,19 +15,16 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     weight_socket_handle,
 )
 from verl.workers.rollout.vllm_rollout.weight_loading import load_into_module
+from verl.workers.rollout.weight_transaction import WeightTransaction
 
 
-class ModuleWeights:
-    """The same five calls as the extension of vLLM's workers, on a module in this process."""
+class ModuleWeights(WeightTransaction):
+    """The calls of the extension of vLLM's workers, on a module in this process."""
 
     def __init__(self, module: nn.Module, replica_rank: int) -> None:
+        super().__init__()
         self._module = module
         self._replica_rank = replica_rank
-        self._version: int | None = None
-        self._digest: str | None = None
-        self._stale = False
-        self._begun: tuple[int, float] | None = None
-        self._thread: ReceiverThread | None = None
 
     def verl_begin_weights(
         self, version: int, use_shm: bool = True, deadline_s: float = 120.0, **adapter: Any
@@ -37,7 +33,7 @@ class ModuleWeights:
         self._drop(f"version {version} began")
         handle = weight_socket_handle(LaunchInfo.from_env(), self._replica_rank, 0)
         device = next(self._module.parameters()).device
-        self._begun = (version, deadline_s)
+        self._pending = (version, {"deadline_s": deadline_s})
         self._thread = ReceiverThread(
             lambda stopped: BucketedWeightReceiver(
                 handle, device, True, deadline_s, version=version, rank=0, ipc="none", stopped=stopped
@@ -48,42 +44,15 @@ class ModuleWeights:
 
     def verl_apply_weights(self, version: int) -> dict[str, Any]:
         """Copy what was staged into the module; stale from the first tensor to the last."""
-        if self._begun is None or self._thread is None or self._begun[0] != version:
-            raise TransportError("this version was not begun here", got=version, expected=self._begun)
+        settings = self._settings_of(version)
         started = time.monotonic()
-        staged = self._thread.result(self._begun[1])
+        receiving: Any = self._thread
+        staged = receiving.result(settings["deadline_s"])
         self._stale = True
         load_into_module(self._module, staged.tensors.items())
         self._stale = False
-        self._version, self._digest = version, staged.digest
-        self._thread = self._begun = None
-        return {
-            "version": version,
-            "tensors": len(staged.tensors),
-            "bytes": staged.nbytes,
-            "digest": staged.digest,
-            "apply_s": time.monotonic() - started,
-        }
+        self._commit(version, staged.digest)
+        return self._report(len(staged.tensors), staged.nbytes, started)
 
-    def verl_abort_weights(self, version: int, reason: str) -> None:
-        """Forget the transfer of `version`."""
-        if self._begun is not None and self._begun[0] == version:
-            self._drop(reason)
-
-    def verl_weight_state(self) -> dict[str, Any]:
-        """As the extension of vLLM's workers."""
-        thread = self._thread
-        error = thread.error if thread is not None else None
-        return {
-            "version": self._version,
-            "stale": self._stale,
-            "staged_version": thread.staged_version if thread is not None else None,
-            "digest": self._digest,
-            "receiving": thread.running if thread is not None else False,
-            "error": f"{type(error).__name__}: {error}" if error is not None else None,
-        }
-
-    def _drop(self, reason: str) -> None:
-        if self._thread is not None:
-            self._thread.stop(reason)
-        self._thread = self._begun = None
+    verl_abort_weights = WeightTransaction.abort
+    verl_weight_state = WeightTransaction.state

@@ -18,6 +18,7 @@ from verl.registry import Registry
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.utils.import_utils import load_class_from_fqn
 from verl.waits import bounded
+from verl.workers.rollout.base import rollout_world_size
 from verl.workers.rollout.schemas import RolloutMode, TokenOutput
 
 __all__ = [
@@ -46,15 +47,6 @@ def set_standalone_worker_cls(worker_cls: type) -> None:
     """The worker class of replicas with devices of their own; set by the checkpoint engine, a floor above."""
     global _standalone_worker_cls
     _standalone_worker_cls = worker_cls
-
-
-def rollout_world_size(config: Any) -> int:
-    """Ranks of one replica: tensor x data x pipeline parallel size."""
-    keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    size = 1
-    for key in keys:
-        size *= int(config.get(key) or 1)
-    return size
 
 
 class RolloutReplica(ABC):

@@ -446,10 +446,12 @@ def test_adapters_are_replaced_in_place_and_base_weights_still_sync(start: Calla
     assert engine.answer() == engine.expected(1)
     answers = []
     for version in (2, 3):
+        base = engine.model(1)
+        # After the base, which is drawn from a seed of its own.
         torch.manual_seed(version)
         targets = ["q_proj", "v_proj", "o_proj", "up_proj"]
         config = LoraConfig(r=8, lora_alpha=64, target_modules=targets, init_lora_weights=False)
-        model = get_peft_model(engine.model(1), config)
+        model = get_peft_model(base, config)
         plain = {k: sorted(v) if isinstance(v, set) else getattr(v, "value", v) for k, v in config.to_dict().items()}
         handle = engine.begin(version, peft_config=plain, base_sync_done=True)
         sender = BucketedWeightSender(handle, 1, version=version, deadline_s=30)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`FSDPEngine`: trains and evaluates a Hugging Face model sharded with FSDP2, on any platform's collective."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -318,7 +319,9 @@ class FSDPEngine(BaseEngine):
     def lr_scheduler_step(self) -> float:
         """Advance the schedule, also after a skipped step, so that its length stays that of the run."""
         learning_rate: Any = self.lr_scheduler.get_last_lr()[0]
-        self.lr_scheduler.step()
+        # Where no step has been taken yet, torch takes the skipped one for a wrong order of the two calls.
+        with _order_not_judged() if self._steps_taken == 0 else nullcontext():
+            self.lr_scheduler.step()
         return learning_rate
 
     # ---- weights ----------------------------------------------------------------------------------------------------
@@ -393,6 +396,13 @@ class FSDPEngineWithValueHead(FSDPEngine):
 
     model_type = "value_model"
     scorer_cls = ValueScorer
+
+
+@contextmanager
+def _order_not_judged() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step\\(\\)` before", UserWarning)
+        yield
 
 
 def _refuse_what_is_left_out(config: Any) -> None:

@@ -19,7 +19,7 @@ from verl.transport.device_ipc import ipc_kind
 from verl.transport.stats import TransferStats
 from verl.transport.streams import Weights
 from verl.waits import bounded, expired
-from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.base import BaseRollout, rollout_world_size
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     DEFAULT_DEADLINE_S,
     BucketedWeightSender,
@@ -50,7 +50,7 @@ class ServerAdapter(BaseRollout):
         super().__init__(config, model_config, device_mesh)
         rank = int(os.environ.get("RANK", "0"))
         local_world_size = int(os.environ.get("RAY_LOCAL_WORLD_SIZE", "1"))
-        world_size = _replica_size(config)
+        world_size = rollout_world_size(config)
         self.replica_rank = rank // world_size if replica_rank < 0 else replica_rank
         self.rollout_rank = rank % world_size
         self.node_rank = self.rollout_rank // local_world_size
@@ -226,14 +226,6 @@ def _find(name: str) -> Any:
         raise PeerLost(
             f"there is no rollout server {name}", remedy="start the replica before sending weights"
         ) from error
-
-
-def _replica_size(config: Any) -> int:
-    keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    size = 1
-    for key in keys:
-        size *= int(config.get(key) or 1)
-    return size
 
 
 def _adapter_options(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (
     ReceiverThread,
     weight_socket_handle,
 )
+from verl.workers.rollout.weight_transaction import WeightTransaction
 
 VLLM_LORA_INT_ID = 123
 VLLM_LORA_NAME = "123"
@@ -205,17 +206,13 @@ def available_host_bytes() -> int:
     return free
 
 
-class WorkerWeights:
+class WorkerWeights(WeightTransaction):
     """The weights of one vLLM worker: which version serves, whether it is whole, and the transfer in progress."""
 
     def __init__(self, worker: Any) -> None:
+        super().__init__()
         self._worker = worker
-        self._version: int | None = None
-        self._digest: str | None = None
-        self._stale = False
         self._checksums: dict[str, int] = {}
-        self._thread: ReceiverThread | None = None
-        self._pending: tuple[int, dict[str, Any]] | None = None
 
     @property
     def handle(self) -> str:
@@ -250,11 +247,7 @@ class WorkerWeights:
 
     def apply(self, version: int) -> dict[str, Any]:
         """Load the staged version; the worker is stale from the first weight touched until the last is in place."""
-        if self._pending is None or self._pending[0] != version:
-            raise TransportError(
-                "this version was not begun here", got=version, expected=self._pending and self._pending[0]
-            )
-        settings = self._pending[1]
+        settings = self._settings_of(version)
         started = time.monotonic()
         if self._thread is not None:
             staged = self._thread.result(settings["deadline_s"])
@@ -272,18 +265,9 @@ class WorkerWeights:
             assert receiver.stats is not None
             count, nbytes, digest = receiver.stats.tensors, receiver.stats.bytes, receiver.stats.digest
             checksums = receiver.checksums
-        self._version, self._digest, self._checksums = version, digest, checksums
-        self._thread = self._pending = None
+        self._commit(version, digest)
+        self._checksums = checksums
         return self._report(count, nbytes, started)
-
-    def _report(self, tensors: int, nbytes: int, started: float) -> dict[str, Any]:
-        return {
-            "version": self._version,
-            "tensors": tensors,
-            "bytes": nbytes,
-            "digest": self._digest,
-            "apply_s": time.monotonic() - started,
-        }
 
     def receive_and_apply(self, use_shm: bool, **adapter: Any) -> dict[str, Any]:
         """One call for callers that know no transaction; takes the version that the sender announces."""
@@ -293,25 +277,9 @@ class WorkerWeights:
         staged = receiver.stage()
         started = time.monotonic()
         self._load(staged.tensors.items(), adapter)
-        self._version, self._digest, self._checksums = staged.version, staged.digest, staged.checksums
+        self._commit(staged.version, staged.digest)
+        self._checksums = staged.checksums
         return self._report(len(staged.tensors), staged.nbytes, started)
-
-    def abort(self, version: int, reason: str) -> None:
-        """Forget what was staged of `version`; the weights that serve stay as they are."""
-        if self._pending is not None and self._pending[0] == version:
-            self._drop(reason)
-
-    def state(self) -> dict[str, Any]:
-        thread = self._thread
-        error = thread.error if thread is not None else None
-        return {
-            "version": self._version,
-            "stale": self._stale,
-            "staged_version": thread.staged_version if thread is not None else None,
-            "digest": self._digest,
-            "receiving": thread.running if thread is not None else False,
-            "error": f"{type(error).__name__}: {error}" if error is not None else None,
-        }
 
     def digests(self, names: list[str] | None = None) -> dict[str, str]:
         """Checksums of the tensors of the version that serves, as they arrived."""
@@ -357,8 +325,3 @@ class WorkerWeights:
         shards = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
         needed = checkpoint_bytes(self._worker.get_model()) * shards * shards
         return needed < _STAGING_SHARE * available_host_bytes()
-
-    def _drop(self, reason: str) -> None:
-        if self._thread is not None:
-            self._thread.stop(reason)
-        self._thread = self._pending = None
