@@ -46,7 +46,7 @@ from verl.utils.distributed import (
 from verl.utils.import_utils import import_external_libs
 from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.workers.engine import BaseEngine, EngineRegistry
-from verl.workers.engine.flops import FlopsCounter
+from verl.workers.engine.flops import FlopsCounter, model_flops_utilization
 from verl.workers.utils.losses import sft_loss
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class SFTTrainer:
         self._load_data()
         self.engine = self._build_engine()
         self.engine.initialize()
-        self.flops = FlopsCounter(self.engine.module.config)
+        self.flops = FlopsCounter(self.engine.hf_config)
         self.loss_function = partial(sft_loss, self.config)
         self.global_step = 0
         self.total_tokens = 0
@@ -91,14 +91,14 @@ class SFTTrainer:
         trainer = self.config.trainer
         self.total_steps = trainer.total_training_steps or trainer.total_epochs * self.steps_per_epoch
 
-    def _build_engine(self) -> Any:
+    def _build_engine(self) -> BaseEngine:
         config = self.config
         cut = {
             "use_dynamic_bsz": config.data.use_dynamic_bsz,
             "max_token_len_per_gpu": config.data.max_token_len_per_gpu,
             "micro_batch_size_per_gpu": config.data.micro_batch_size_per_gpu,
         }
-        engine: BaseEngine = EngineRegistry.new(
+        return EngineRegistry.new(
             "language_model",
             config.engine.strategy,
             model_config=config.model,
@@ -106,7 +106,6 @@ class SFTTrainer:
             optimizer_config={**config.optim, "total_training_steps": self.total_steps},
             checkpoint_config=config.checkpoint,
         )
-        return engine
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -141,12 +140,13 @@ class SFTTrainer:
             found = self.engine.train_batch(DataProto.from_dict(batch), self.loss_function)
         seconds = time.monotonic() - started
         lengths = batch["attention_mask"].sum(-1).tolist()
-        achieved, peak = self.flops.estimate_flops(lengths, seconds)
-        tokens, achieved = all_reduce_numbers([float(sum(lengths)), achieved])
+        # Unknown model or device: zero, as the trackers want a number every step.
+        own_mfu = model_flops_utilization(self.flops, lengths, seconds) or 0.0
+        tokens, mfu = all_reduce_numbers([float(sum(lengths)), own_mfu])
         self.total_tokens += int(tokens)
         metrics = {f"train/{name}": float(found[name]) for name in ("loss", "grad_norm", "lr", "skipped_steps")}
         return metrics | {
-            "train/mfu": achieved / peak / self.world_size,
+            "train/mfu": mfu / self.world_size,
             "train/global_tokens": tokens,
             "train/total_tokens(B)": self.total_tokens / 1e9,
             "train/tokens_per_second": tokens / seconds,
