@@ -100,7 +100,7 @@ class SFTTrainer:
         }
         return EngineRegistry.new(
             "language_model",
-            config.engine.strategy,
+            config.engine.strategy or "fsdp",
             model_config=config.model,
             engine_config={**config.engine, **cut, **{f"infer_{key}": value for key, value in cut.items()}},
             optimizer_config={**config.optim, "total_training_steps": self.total_steps},
