@@ -80,6 +80,13 @@ def test_a_line_separator_inside_a_string_ends_no_line(tmp_path: Path) -> None:
     assert load(str(path))[0]["raw_prompt"][0]["content"] == "w1\u2028w2"
 
 
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row()) + "\n\n{broken\n")
+    with pytest.raises(DataError, match=r"a\.jsonl.*line 3: Expecting"):
+        load(str(path))
+
+
 def test_lists_patterns_directories_spaces_and_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "my data"
     folder.mkdir()

@@ -95,4 +95,11 @@ def _read_json(path: str, lines: bool) -> list[dict[str, Any]]:
         return json.loads(text)
     # A .json file that is no array holds one object a line, as the `datasets` library also reads it.
     # Not splitlines: that also cuts at line separators which JSON strings may hold.
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    return [_read_line(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def _read_line(number: int, line: str) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error

@@ -84,6 +84,7 @@ def test_every_sampling_field_reaches_the_engine(vllm: SimpleNamespace) -> None:
         "seed": 9,
         "min_tokens": 2,
         "stop_token_ids": [3],
+        "logit_bias": {9: -100.0, 10: -100.0},
         "max_new_tokens": 99,
         "min_p": None,
     }
@@ -92,7 +93,7 @@ def test_every_sampling_field_reaches_the_engine(vllm: SimpleNamespace) -> None:
     assert asked == before
     for name in ("temperature", "top_p", "top_k", "repetition_penalty", "ignore_eos", "seed", "min_tokens"):
         assert getattr(params, name) == asked[name]
-    assert params.stop_token_ids == [3]
+    assert params.stop_token_ids == [3] and params.logit_bias == {9: -100.0, 10: -100.0}
     assert params.max_tokens == 4
     assert params.detokenize is False
 
