@@ -5,6 +5,7 @@
 What would install, build an image or train for minutes is taken by a stand-in that writes down what it was given; each
 thing written down is then judged: make by make itself (-n), our programs by composing and validating what they were
 told, pip's arguments by pip's own rules, docker's by the files and flags they name. A command nobody can judge fails.
+test_commands_for_real.py runs the same blocks without stand-ins.
 """
 
 import json
@@ -18,15 +19,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_blocks import BLOCKS, NOT_RUN_FOR_REAL, PAGES, ROOT, Block
 from packaging.requirements import Requirement
 
+import verl
 from verl.config import validate
 from verl.config.compose import parse_command_line
 from verl.config.front_door import FULLY_ASYNC, load
 
-ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/start.md", "docs/config.md", "docs/hardware/cpu.md", "docs/hardware/rocm.md")
-PAGES += ("docs/hardware/cuda.md", "docker/README.md", "CONTRIBUTING.md")
 MAIN = "verl.experimental.fully_async_policy.fully_async_main"
 STAND_INS = ("make", "python", "python3.11", "pip", "docker", ".venv/bin/python", ".venv/bin/pip")
 STAND_IN = """#!{python}
@@ -34,18 +34,6 @@ import json, os, sys
 with open(os.environ["TOLD"], "a") as file:
     file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
 """
-
-
-def blocks() -> list[tuple[str, str]]:
-    found = []
-    for page in PAGES:
-        text = (ROOT / page).read_text()
-        found += [(f"{page}:{text[: match.start()].count(chr(10)) + 1}", match[1]) for match in FENCE.finditer(text)]
-    return found
-
-
-FENCE = re.compile(r"```bash\n(.*?)```", flags=re.DOTALL)
-BLOCKS = blocks()
 
 
 @pytest.fixture
@@ -123,6 +111,8 @@ def judge_pip(arguments: list[str]) -> None:
             assert "://" in value or value.startswith("/dev/fd/") or (ROOT / value).exists(), value
         elif item.startswith("-"):
             assert item in ("--no-deps", "--no-build-isolation"), item
+        elif item.startswith("dist/"):
+            assert item == f"dist/verl-{verl.__version__}-py3-none-any.whl[cpu]"
         elif item.startswith("."):
             assert "".join(re.findall(r"\[(\w+)\]", item)) in ("cpu", "rocm", "cuda", "math", "test", "docs"), item
         else:
@@ -148,16 +138,16 @@ JUDGES: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-@pytest.mark.parametrize(("place", "block"), BLOCKS, ids=[place for place, _ in BLOCKS])
-def test_a_block_of_commands_runs(place: str, block: str, checkout: Path) -> None:
-    told = told_by(block, checkout)
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_of_commands_runs(block: Block, checkout: Path) -> None:
+    told = told_by(block.text, checkout)
     assert told, "a block that runs nothing of ours"
     for program, *arguments in told:
         JUDGES[program](arguments)
 
 
 def test_the_start_pages_have_blocks_and_a_wrong_command_is_noticed(checkout: Path) -> None:
-    assert {place.partition(":")[0] for place, _ in BLOCKS} == set(PAGES)
+    assert {block.page for block in BLOCKS} == set(PAGES)
     with pytest.raises(AssertionError):
         told_by("nosuchprogram\n", checkout)
     for block in ("make nosuchverb\n", "python -m nosuchmodule\n", f"python -m {MAIN} trainer.nosuch=1\n"):
@@ -171,3 +161,11 @@ def test_what_the_first_block_says_ci_does_for_real() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "cpu.yml").read_text())["jobs"]
     run = {step.get("run") for job in jobs.values() for step in job["steps"]}
     assert {"make quickstart", "make test"} <= run
+
+
+def test_only_what_needs_a_device_an_engine_or_these_tests_is_not_run_for_real() -> None:
+    left_out = [command for block in BLOCKS for command in block.commands() if command not in block.commands_to_run()]
+    for beginning in NOT_RUN_FOR_REAL:
+        assert any(f"{command} ".startswith(beginning) for command in left_out), f"no page says {beginning}"
+    for command in left_out:
+        assert re.match(r"docker |make test$", command) or "7B" in command, command

@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if code != 0:
             console.print(f"The run ended with exit code {code}. Its logs: {run_dir / 'logs'}", soft_wrap=True)
             if (run_dir / "latest_checkpointed_iteration.txt").exists():
-                console.print(f"Resume it: make quickstart RUN={run_dir}", soft_wrap=True)
+                # A wheel has no Makefile.
+                console.print(f"Resume it: {sys.executable} -m verl.quickstart --run {run_dir}", soft_wrap=True)
             return code
         print_summary(console, summarize(run_dir, prepared, time.monotonic() - start_s))
     except VerlError as error:
