@@ -11,13 +11,23 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from verl.config import validate
-from verl.config.compose import parse_command_line
+from verl.config import build_sft_config, validate
+from verl.config.compose import compose_config, parse_command_line
 from verl.config.front_door import FULLY_ASYNC, load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.sh"))
 MODULE = "verl.experimental.fully_async_policy.fully_async_main"
+CONFIGURATIONS = {
+    MODULE: (FULLY_ASYNC, "fully_async_ppo_trainer"),
+    "verl.experimental.one_step_off_policy.main_ppo": (
+        "verl.experimental.one_step_off_policy.config",
+        "one_step_off_ppo_trainer",
+    ),
+    "verl.trainer.main_ppo": ("verl.trainer.config", "ppo_trainer"),
+}
+# It is started by torchrun and has a configuration of its own.
+SUPERVISED = "sft.sh"
 
 
 def arguments(script: str, tmp_path: Path, *extra: str) -> list[str]:
@@ -38,22 +48,42 @@ def arguments(script: str, tmp_path: Path, *extra: str) -> list[str]:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if script != SUPERVISED])
 def test_an_example_composes_validates_and_stays_short(script: str, tmp_path: Path) -> None:
     module, *rest = arguments(script, tmp_path, "trainer.total_epochs=7")[1:]
-    assert module == MODULE
+    folder, name = CONFIGURATIONS[module]
     overrides = [item for item in rest if not item.startswith("--")]
     assert len(overrides) - 1 <= 15
-    line = parse_command_line(rest, FULLY_ASYNC, "fully_async_ppo_trainer")
-    config, _ = load(rest, config_name=line.config_name)
+    line = parse_command_line(rest, folder, name)
+    config, _ = load(rest, folder, line.config_name)
     validate(config)
     assert config.trainer.total_epochs == 7
     assert config.trainer.default_local_dir == str(tmp_path / "out")
     assert config.actor_rollout_ref.model.path.endswith("a model")
 
 
+def test_the_supervised_example_composes_and_is_started_by_torchrun(tmp_path: Path) -> None:
+    told = arguments(SUPERVISED, tmp_path, "trainer.total_epochs=7")
+    assert told[:5] == ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=8", "-m"]
+    module, *overrides = told[5:]
+    assert module == "verl.trainer.sft_trainer"
+    config = build_sft_config(
+        compose_config(parse_command_line(overrides, "verl.trainer.config", "sft_trainer_engine"))
+    )
+    assert (config.trainer.total_epochs, config.trainer.save_freq) == (7, "after_each_epoch")
+    assert config.model.path.endswith("a model") and config.data.train_files == "/data/train.parquet"
+
+
 def test_there_is_an_example_for_each_size() -> None:
-    assert {"cpu.sh", "one_node.sh", "dapo_4_4.sh", "several_nodes.sh"} <= set(SCRIPTS)
+    assert {
+        "cpu.sh",
+        "one_node.sh",
+        "dapo_4_4.sh",
+        "several_nodes.sh",
+        "one_step_off.sh",
+        "colocated.sh",
+        SUPERVISED,
+    } <= set(SCRIPTS)
     readme = (EXAMPLES / "README.md").read_text()
     assert all(f"`{path.name}`" in readme for path in EXAMPLES.iterdir() if path.name != "README.md")
 
