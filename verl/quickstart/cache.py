@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a quick start needs before it runs, made once for each user and each version of the recipe."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -10,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,28 +29,44 @@ logger = logging.getLogger(__name__)
 FACTS_FILE = "base.json"
 # A warm start takes half a minute alone; somebody else's, on a busy machine, may take much longer.
 LOCK_DEADLINE_S = 1800.0
+# A base that no run has asked for in so long is not worth its place; it takes half a minute to make again.
+UNUSED_S = 7 * 86400
 # The files that decide what the base model is: a change in one makes a new base.
 _RECIPE_FILES = ("model.py", "task.py", "warm_start.py", "evaluate.py")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Base model, data files, and the facts of the warm start (`greedy`, `sampled`, `seed`, `steps`)."""
+    """Base model, data files, and the facts of the warm start (`greedy`, `sampled`, `seed`, `steps`).
+
+    `held` is the base's directory, open under a lock: as long as this process lives, nobody removes it.
+    """
 
     model: Path
     train: Path
     held_out: Path
     facts: dict[str, Any]
+    held: int | None = None
 
 
 def prepare(home: Path) -> Prepared:
-    """The base model and the data below `home`/quickstart; made under a lock and renamed into place, or found there."""
+    """The base model and the data below `home`/quickstart; made under a lock and renamed into place, or found there.
+
+    Bases of other recipes that no run uses, and that none has asked for in `UNUSED_S`, are removed.
+    """
     root = home / "quickstart"
     model = root / f"base-{recipe_digest()}"
     data = root / "data"
     _make(model, lambda draft: _run_warm_start(draft), "the base model")
+    while (held := _hold(model)) is None:
+        # Somebody removed it in between: it had not been asked for in a week.
+        _make(model, lambda draft: _run_warm_start(draft), "the base model")
     _make(data, lambda draft: write_parquet(draft), "the data set")
-    return Prepared(model, data / TRAIN_FILE, data / HELD_OUT_FILE, json.loads((model / FACTS_FILE).read_text()))
+    for base in root.glob("base-*"):
+        if base != model and base.is_dir():
+            _remove_unused(base)
+    facts = json.loads((model / FACTS_FILE).read_text())
+    return Prepared(model, data / TRAIN_FILE, data / HELD_OUT_FILE, facts, held)
 
 
 def recipe_digest() -> str:
@@ -67,9 +86,53 @@ def _make(target: Path, build: Callable[[Path], Any], what: str) -> None:
         try:
             build(draft)
             draft.chmod(0o755)
-            draft.rename(target)
+            try:
+                draft.rename(target)
+            except OSError:
+                # The lock's file goes with an unused base: then two may have made it anew.
+                if not target.exists():
+                    raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def _hold(directory: Path) -> int | None:
+    """Open a directory under a shared lock and mark it as used; None where it has gone meanwhile."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    # Somebody who removes it holds the lock for the moment of a rename.
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.stat(directory), os.fstat(descriptor)):
+            os.utime(directory)
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _remove_unused(base: Path) -> None:
+    """Remove a base, or what a killed start has left of one, unless a run holds it or it was used in `UNUSED_S`."""
+    try:
+        if time.time() - base.stat().st_mtime < UNUSED_S:
+            # Runs of earlier versions hold no lock; none of them is that old.
+            return
+        descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = base.with_name(f"{base.name}.gone-{os.getpid()}")
+        base.rename(gone)
+    except OSError as error:
+        logger.debug("%s stays: %s", base, error)
+        return
+    finally:
+        os.close(descriptor)
+    base.with_name(f"{base.name}.lock").unlink(missing_ok=True)
+    shutil.rmtree(gone, ignore_errors=True)
+    logger.info("removed %s, which no run has used for %d days", base, UNUSED_S // 86400)
 
 
 @contextmanager

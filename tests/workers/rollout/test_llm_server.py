@@ -218,3 +218,27 @@ def test_errors_of_the_server_arrive_as_themselves(make_client: Any) -> None:
         asyncio.run(make_client().generate("long", prompt_ids=[3] * 300, sampling_params={}))
     assert type(caught.value) is DataError
     assert "max_model_len" in str(pickle.loads(pickle.dumps(caught.value)))
+
+
+@pytest.mark.parametrize(("replicas", "beside"), [(64, []), (1, [9999])])
+def test_replicas_that_fit_one_by_one_but_not_together_are_refused_before_any_starts(
+    ray_cluster: None, rollout_config: Any, model_config: Any, replicas: int, beside: list[int]
+) -> None:
+    from verl.single_controller.ray import capacity
+    from verl.workers.rollout.llm_server import LLMServerManager
+
+    node = capacity.Node("10.0.0.1", {"CPU": 4.0, "memory": 20 * capacity.MIN_RANK_BYTES})
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {"rollout": rollout_config(name="hf"), "model": model_config},
+            "rollout": {"nnodes": 1, "n_gpus_per_node": replicas},
+            "trainer": {},
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        # A node of 8 GB, whatever runs the test.
+        patch.setattr(capacity, "nodes", lambda: [node])
+        with pytest.raises(
+            ConfigError, match=rf"cannot hold {replicas} rollout replicas .*n_gpus_per_node.*10\.0\.0\.1"
+        ):
+            asyncio.run(LLMServerManager.create(config, beside=beside))

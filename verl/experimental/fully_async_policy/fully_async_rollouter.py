@@ -27,6 +27,7 @@ from verl.experimental.fully_async_policy.prompt_feed import PromptFeed
 from verl.experimental.fully_async_policy.rollout_sample import RolloutSample, ValidateMetrics
 from verl.experimental.fully_async_policy.staleness import GroupState, StalenessLedger
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
+from verl.experimental.separation.utils import trainer_slots
 from verl.trainer.ppo.validation import validate
 from verl.utils.dataset.loader import make_val_loader
 from verl.utils.dataset.rl_dataset import create_rl_dataset
@@ -87,7 +88,9 @@ class FullyAsyncRollouterCore:
         # The agent workers, which load their libraries for seconds, start beside what they will be connected to.
         self.agent_loops = await AgentLoopManager.create(
             self.config,
-            servers=LLMServerManager.create(self.config, device_share=device_share(self.config)),
+            servers=LLMServerManager.create(
+                self.config, device_share=device_share(self.config), beside=trainer_slots(self.config)
+            ),
             reward_loop_worker_handles=self._start_reward_workers(),
             trace_dir=f"{self.config.trainer.default_local_dir}/trace",
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from verl.checkpoint_engine.worker import CheckpointEngineWorker
 from verl.experimental.one_step_off_policy.prefetch import PrefetchOne, PublishBetweenBatches
+from verl.experimental.separation.utils import trainer_slots
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import set_standalone_worker_cls
@@ -21,7 +22,7 @@ class OneStepOffRayTrainer(RayPPOTrainer):
 
     async def _start_servers(self) -> LLMServerManager:
         set_standalone_worker_cls(CheckpointEngineWorker)
-        return await LLMServerManager.create(self.typed)
+        return await LLMServerManager.create(self.typed, beside=trainer_slots(self.typed))
 
     def _make_source_and_publisher(self) -> None:
         self.source = self.prefetch = PrefetchOne(self._generate_now(_keep_serving), self.total_training_steps)

@@ -22,11 +22,15 @@ def create_role_worker_mapping(config: Any) -> dict[Role, type]:
     return mapping
 
 
+def trainer_slots(config: Any) -> list[int]:
+    """Ranks of the trainer on each of its nodes."""
+    return [config.trainer.n_gpus_per_node] * config.trainer.nnodes
+
+
 def create_resource_pool_manager(config: Any, roles: list[Role]) -> ResourcePoolManager:
     """One pool for all roles of the trainer: `trainer.n_gpus_per_node` processes on each of `trainer.nnodes` nodes."""
-    spec = {TRAINER_POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes}
     return ResourcePoolManager(
-        resource_pool_spec=spec,
+        resource_pool_spec={TRAINER_POOL: trainer_slots(config)},
         mapping={role: TRAINER_POOL for role in roles},
         device_share=device_share(config),
     )

@@ -16,6 +16,9 @@ from verl.platform.detect import OVERRIDE_ENV
 # A process that imports torch and transformers takes 0.42 GB before it holds any weight.
 MIN_RANK_BYTES = 420_000_000
 
+# Entries that a message lists one by one.
+_MAX_SHOWN = 8
+
 _DEVICE_RESOURCES = {"cuda": "GPU", "npu": "NPU"}
 
 
@@ -89,11 +92,17 @@ def refuse_impossible(
             need = _need(resource, accelerator_type, device_share)
             raise ConfigError(
                 f"the cluster cannot hold {who}",
-                got=f"{list(slots_per_node)} ranks per node, each with {need}",
+                got=f"{_shown(slots_per_node)}, each with {need}",
                 expected="at most " + ", ".join(f"{slots} on {address}" for address, slots in room.items()),
                 remedy="lower nnodes or n_gpus_per_node, or add nodes to the Ray cluster",
             )
         left[host] -= slots
+
+
+def _shown(slots_per_node: Sequence[int]) -> str:
+    if len(slots_per_node) <= _MAX_SHOWN:
+        return f"{list(slots_per_node)} ranks per node"
+    return f"{sum(slots_per_node)} ranks in {len(slots_per_node)} parts, of at most {max(slots_per_node)}"
 
 
 def _slots(node: Node, resource: str | None, accelerator_type: str | None, device_share: float) -> int:

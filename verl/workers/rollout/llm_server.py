@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replicas of a job, the balancer between them, and clients for both."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import ray
 
 from verl.errors import ConfigError
+from verl.single_controller.ray import capacity
 from verl.utils.import_utils import load_extern_object
 from verl.workers.rollout.llm_client import GENERATE_DEADLINE_S, LLMServerClient
 from verl.workers.rollout.load_balancer import GlobalRequestLoadBalancer
@@ -17,6 +19,9 @@ from verl.workers.rollout.server import RolloutServer
 from verl.workers.rollout.utils import gather_or_cancel
 
 __all__ = ["FullyAsyncLLMServerClient", "GlobalRequestLoadBalancer", "LLMServerClient", "LLMServerManager"]
+
+# On a CPU a rank of a replica is at least a server and an engine, or a server and a worker that takes weights for it.
+CPU_PROCESSES_PER_RANK = 2
 
 # Upstream's later name for the client that continues interrupted answers; here it is a switch of the one class.
 FullyAsyncLLMServerClient = LLMServerClient
@@ -46,11 +51,14 @@ class LLMServerManager:
         num_replicas: int | None = None,
         worker_cls: type | None = None,
         replica_rank_offset: int = 0,
+        beside: Sequence[int] = (),
         **replica_kwargs: Any,
     ) -> "LLMServerManager":
         """Start all replicas at once: in the training workers of `worker_group`, else on devices of their own.
 
         `num_replicas` defaults to what the pool (`rollout.nnodes`, `rollout.n_gpus_per_node`) or the group holds.
+        `beside`: ranks on each node of the job's other pools. What an empty cluster could not hold together with them
+        is refused before any replica starts.
         """
         rollout = config.actor_rollout_ref.rollout
         gpus_per_node, world_size = pool_of(config, worker_group)
@@ -68,6 +76,8 @@ class LLMServerManager:
             )
             for rank in range(count)
         ]
+        if worker_group is None:
+            await asyncio.to_thread(_refuse_impossible, replicas, beside)
         starts = [
             replica.init_standalone() if worker_group is None else replica.init_hybrid(worker_group)
             for replica in replicas
@@ -158,6 +168,16 @@ def replica_count(world_size: int, per_replica: int) -> int:
             remedy="change the pool or actor_rollout_ref.rollout.tensor_model_parallel_size",
         )
     return count
+
+
+def _refuse_impossible(replicas: Sequence[RolloutReplica], beside: Sequence[int]) -> None:
+    first = replicas[0]
+    on_device = first.rollout_worker_use_gpu()
+    resource = capacity.device_resource(None) if on_device else None
+    ranks = first.gpus_per_replica_node * (1 if on_device else CPU_PROCESSES_PER_RANK)
+    own = [ranks] * first.nnodes * len(replicas)
+    who = f"{len(replicas)} rollout replicas (rollout.nnodes x rollout.n_gpus_per_node)"
+    capacity.refuse_impossible([*beside, *own], resource, None, who, first.device_share)
 
 
 def _log_dir(config: Any) -> str | None:
