@@ -22,7 +22,13 @@ from verl.platform import current_platform
 from verl.protocol import DataProto
 from verl.utils.metric import reduce_metrics
 from verl.workers.engine.flops import FlopsCounter
-from verl.workers.engine_workers import OLD_LOG_PROBS_WEIGHTS, ActorRolloutRefWorker, TrainingWorker, WeightStream
+from verl.workers.engine_workers import (
+    OLD_LOG_PROBS_WEIGHTS,
+    WITH_METRICS,
+    ActorRolloutRefWorker,
+    TrainingWorker,
+    WeightStream,
+)
 from verl.workers.utils.losses import ppo_loss
 
 torch.set_num_threads(1)
@@ -105,8 +111,16 @@ def test_log_probs_carry_entropy_and_the_name_of_the_weights(make_worker):
     result = worker.compute_log_prob(batch())
     assert set(result.batch.keys()) == {"old_log_probs", "entropys"}
     assert result.batch["old_log_probs"].shape == (8, 5)
-    (mfu,) = result.meta_info.pop("metrics")["perf/mfu/actor_infer"]
-    assert 0 < mfu < float("inf") and result.meta_info == {OLD_LOG_PROBS_WEIGHTS: 0}
+    assert result.meta_info == {OLD_LOG_PROBS_WEIGHTS: 0}
+
+
+def test_log_probs_can_be_united_with_a_batch_that_has_metrics_and_bring_some_where_asked(make_worker):
+    worker = make_worker("actor")
+    of_a_recipe = batch(metrics=[{"generate_sequences": 1.0}] * 8)
+    of_a_recipe.union(worker.compute_log_prob(of_a_recipe))
+    assert of_a_recipe.meta_info["metrics"] == [{"generate_sequences": 1.0}] * 8
+    (mfu,) = worker.compute_log_prob(batch(**{WITH_METRICS: True})).meta_info["metrics"]["perf/mfu/actor_infer"]
+    assert 0 < mfu < float("inf")
 
 
 def test_the_token_baselines_get_the_collision_probability(make_worker):
@@ -162,9 +176,10 @@ def test_the_utilisation_counts_every_pass_over_the_rows_of_this_rank(make_worke
 def test_a_device_of_unknown_speed_has_no_utilisation_and_no_nan(make_worker, monkeypatch):
     monkeypatch.setattr(type(current_platform()), "peak_flops", lambda self, device_name=None: None)
     worker = make_worker("actor")
-    data = with_old_log_probs(worker, batch())
+    data = with_old_log_probs(worker, batch(**{WITH_METRICS: True}))
+    assert data.meta_info["metrics"] == {}
     metrics = update(worker, data)
-    assert not any("mfu" in name for name in (*metrics, *data.meta_info.get("metrics", {})))
+    assert not any("mfu" in name for name in metrics)
     assert all(math.isfinite(value) for value in metrics.values())
 
 

@@ -41,6 +41,8 @@ from verl.workers.utils.losses import ppo_loss, value_loss
 
 # Names the weights that produced `old_log_probs`; the update compares it with the weights it starts from.
 OLD_LOG_PROBS_WEIGHTS = "old_log_probs_weights_id"
+# In a batch's meta_info: its log-probs come with metrics. A recipe that unites the answer with a batch asks for none.
+WITH_METRICS = "with_metrics"
 
 Metrics = dict[str, list[float]]
 
@@ -303,8 +305,9 @@ class ActorRolloutRefWorker(Worker):
         out = self._actor.infer(data, frozenset({"log_probs", "entropy"} | extras))
         out.rename(["log_probs", "entropy"], ["old_log_probs", "entropys"])
         out.meta_info[OLD_LOG_PROBS_WEIGHTS] = self._actor.engine.weights_id
-        if mfu := self._actor.utilization(data, started_s, forward_only=True):
-            out.meta_info["metrics"] = {"perf/mfu/actor_infer": mfu}
+        if data.meta_info.get(WITH_METRICS, False):
+            mfu = self._actor.utilization(data, started_s, forward_only=True)
+            out.meta_info["metrics"] = {"perf/mfu/actor_infer": mfu} if mfu else {}
         return out
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="ref"))

@@ -31,7 +31,7 @@ from verl.trainer.ppo.metric_utils import rollout_mismatch_metrics
 from verl.utils.metric import reduce_metrics
 from verl.utils.profiler import marked_timer
 from verl.utils.trace import span
-from verl.workers.engine_workers import OLD_LOG_PROBS_WEIGHTS
+from verl.workers.engine_workers import OLD_LOG_PROBS_WEIGHTS, WITH_METRICS
 
 Metrics = dict[str, Any]
 Step = Callable[[DataProto, "World"], tuple[DataProto, Metrics]]
@@ -79,7 +79,9 @@ def old_log_prob(batch: DataProto, world: World) -> tuple[DataProto, Metrics]:
         apply_bypass_mode(batch, rollout_corr_config=correction, policy_loss_config=actor.policy_loss)
         return batch, {}
     compute = world.proximal_log_prob or world.actor.compute_log_prob
-    result = compute(for_workers(batch))
+    sent = for_workers(batch)
+    sent.meta_info[WITH_METRICS] = True
+    result = compute(sent)
     # The update may then tell whether its weights are the very ones that gave these log-probs.
     batch.meta_info[OLD_LOG_PROBS_WEIGHTS] = result.meta_info.get(OLD_LOG_PROBS_WEIGHTS)
     metrics = reduce_metrics(result.meta_info.pop("metrics", {}))
