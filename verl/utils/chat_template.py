@@ -86,6 +86,21 @@ def _without_nones(message: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def refuse_media(messages: Sequence[Mapping[str, Any]], *more: Sequence[Any] | None) -> None:
+    """For a model without a processor: its template would write an image out as text."""
+    parts = [part for message in messages for part in _parts(message) if part.get("type") in ("image", "video")]
+    if parts or any(more):
+        raise DataError(
+            "images or videos in the messages need a processor, and this model has none",
+            remedy="use a model that sees, or leave the columns of data.image_key and data.video_key out",
+        )
+
+
+def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
 def render_prompt(
     tokenizer: Any,
     processor: Any | None,
@@ -99,11 +114,7 @@ def render_prompt(
     """Token ids of a prompt exactly as the rollout sends them, generation prompt included."""
     kwargs = dict(to_plain(template_kwargs or {}))
     if processor is None:
-        if images or videos:
-            raise DataError(
-                "images or videos in the messages need a processor, and this model has none",
-                remedy="use a model that sees, or leave the columns of data.image_key and data.video_key out",
-            )
+        refuse_media(messages, images, videos)
         return apply_chat_template(tokenizer, messages, tools=tools, **kwargs)
     text = apply_chat_template(processor, messages, tokenize=False, tools=tools, **kwargs)
     media: dict[str, Any] = {"images": list(images)} if images else {}

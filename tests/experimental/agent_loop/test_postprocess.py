@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from verl.errors import DataError, UnsupportedError
+from verl.errors import DataError
 from verl.experimental.agent_loop.postprocess import assemble, performance_metrics
 from verl.experimental.agent_loop.trajectory import Trajectory, describe_group
 
@@ -94,8 +94,6 @@ def test_what_does_not_fit_is_named() -> None:
         build(trajectory([1], [2] * 5))
     with pytest.raises(DataError, match="no trajectory"):
         assemble([], pad_token_id=0, prompt_length=1, response_length=1, temperature=1.0)
-    with pytest.raises(UnsupportedError, match="images"):
-        build(trajectory([1], [2], multi_modal_data={"images": ["x"]}))
     with pytest.raises(DataError, match="per-token arrays of different length"):
         trajectory([1], [2, 3], log_probs=np.zeros(1, dtype=np.float32))
 

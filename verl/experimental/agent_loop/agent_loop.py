@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from verl.registry import Registry
-from verl.utils.chat_template import initialize_system_prompt, render_prompt, truncate_prompt
+from verl.utils.chat_template import initialize_system_prompt, refuse_media, render_prompt, truncate_prompt
 
 __all__ = [
     "AGENT_LOOPS",
@@ -134,8 +134,9 @@ class AgentLoopBase(ABC):
         return initialize_system_prompt(self.tokenizer, **self.apply_chat_template_kwargs)
 
     async def process_vision_info(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        """`images` and `videos` of the messages, decoded; empty for a text model."""
+        """`images` and `videos` of the messages, decoded; a text model refuses them."""
         if self.processor is None:
+            refuse_media(messages)
             return {}
         images, videos = await self.dataset_cls.process_vision_info(
             messages, image_patch_size=self.data_config.get("image_patch_size", 14), config=self.data_config
@@ -174,10 +175,12 @@ class AgentLoopBase(ABC):
     ) -> list[int]:
         """The prompt of a trajectory, cut to `rollout.prompt_length` as `data.truncation` says."""
         ids = await self.apply_chat_template(messages, tools=tools, **(media or {}))
+        truncation = self.data_config.get("truncation", None) or "error"
+        # A cut would part an image from some of its placeholders.
         return truncate_prompt(
             ids,
             int(self.rollout_config.prompt_length),
-            self.data_config.get("truncation", None) or "error",
+            "error" if media else truncation,
             where=f"row with index {index}",
         )
 

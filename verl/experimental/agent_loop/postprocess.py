@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from verl.errors import DataError, UnsupportedError
+from verl.errors import DataError
 from verl.experimental.agent_loop.trajectory import Trajectory
 from verl.protocol import DataProto
 from verl.protocol.columns import object_column
@@ -29,7 +29,8 @@ def assemble(
     """Prompts padded on the left to P, responses on the right to T; rows in the order of the groups.
 
     A trajectory whose scoring failed (`reward_error` without a score) gets an empty `response_mask`: it is neither
-    trained on nor counted in its group's statistics. `rm_scores` is there if any trajectory was scored.
+    trained on nor counted in its group's statistics. `rm_scores` is there if any trajectory was scored,
+    `multi_modal_data` (`images`, `videos` of each row) if any has some.
     """
     rows = [trajectory for group in groups for trajectory in group]
     if not rows:
@@ -59,12 +60,6 @@ def _check(rows: Sequence[Trajectory], prompt_length: int, response_length: int)
                 where=f"trajectory of {row.uid}",
                 got=f"{got[0]} prompt and {got[1]} response tokens",
                 expected=f"at most {limit[0]} and {limit[1]}",
-            )
-        if row.multi_modal_data:
-            raise UnsupportedError(
-                "training on images or videos is not part of this package",
-                where=f"trajectory of {row.uid}",
-                remedy="use text prompts and tools that answer in text",
             )
 
 
@@ -122,6 +117,8 @@ def _columns(rows: Sequence[Trajectory], extra_keys: Iterable[str]) -> dict[str,
         "reward_error": [row.reward_error for row in rows],
         "stop_reason": [row.stop_reason for row in rows],
     }
+    if any(row.multi_modal_data for row in rows):
+        columns["multi_modal_data"] = [row.multi_modal_data for row in rows]
     return {key: object_column(values) for key, values in columns.items()}
 
 

@@ -24,10 +24,11 @@ from verl.algorithms.rollout_correction import (
 )
 from verl.algorithms.settings import setting
 from verl.algorithms.tensor_math import masked_mean, zero_outside
-from verl.errors import DataError
+from verl.errors import DataError, UnsupportedError
 from verl.experimental.reward_loop.outcome import TIMEOUT
 from verl.protocol import DataProto
 from verl.trainer.ppo.metric_utils import rollout_mismatch_metrics
+from verl.utils.dataset.rl_dataset import TEXT_ONLY
 from verl.utils.metric import reduce_metrics
 from verl.utils.profiler import marked_timer
 from verl.utils.trace import span
@@ -189,7 +190,18 @@ def run_steps(
 
 
 def for_workers(batch: DataProto) -> DataProto:
-    """What ranks compute with: tensors and plain facts; rows, texts and rewards of the data set stay here."""
+    """What ranks compute with: tensors and plain facts; rows, texts and rewards of the data set stay here.
+
+    Images and videos come as far as this, and are refused: the engines would compute on their placeholders.
+    """
+    media = batch.non_tensor_batch.get("multi_modal_data", ())
+    seen = [str(uid) for uid, data in zip(batch.non_tensor_batch.get("uid", media), media, strict=False) if data]
+    if seen:
+        raise UnsupportedError(
+            "training on images or videos is not part of this package",
+            where=f"trajectory of {seen[0]}",
+            remedy=TEXT_ONLY,
+        )
     keep = [key for key in ("uid",) if key in batch.non_tensor_batch]
     meta = [key for key in batch.meta_info if key not in ("metrics", "timing", "global_token_num")]
     return batch.select(non_tensor_batch_keys=keep, meta_info_keys=meta)

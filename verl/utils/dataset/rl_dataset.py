@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch.utils.data import Dataset
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["RLHFDataset", "collate_fn", "create_rl_dataset", "get_dataset_class"]
 
 logger = logging.getLogger(__name__)
+
+TEXT_ONLY = "train on text prompts, with tools that answer in text; rows with media may be validated on"
 
 # The token of the message text that stands for one entry of the media column.
 _PLACEHOLDER = re.compile("(<image>|<video>)")
@@ -135,6 +139,18 @@ class RLHFDataset(Dataset):
                 remedy="raise data.max_prompt_length",
             )
         return kept
+
+    def media_column(self) -> str | None:
+        """The column that holds an image or a video in some row, without decoding it."""
+        for key in (self.image_key, self.video_key):
+            if key in self.dataframe.column_names:
+                column = self.dataframe.with_format("arrow")[key]
+                column = column[:] if hasattr(column, "source") else column
+                lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+                number = pc.sum(pc.list_value_length(column)).as_py() if lists else len(column) - column.null_count
+                if number:
+                    return key
+        return None
 
     def prompt_length(self, row: dict[str, Any], index: int) -> int:
         """Tokens that the rollout will send for a row of the file."""
@@ -281,9 +297,17 @@ def create_rl_dataset(
     is_train: bool = True,
     max_samples: int = -1,
 ) -> SizedDataset:
-    """The data set of a run, of the configured class."""
+    """The data set of a run, of the configured class; training rows with images or videos are refused."""
     # Its constructor is a convention (docs: custom data sets), not a part of torch's Dataset.
     cls: Any = get_dataset_class(data_config)
-    return cls(
+    dataset = cls(
         data_files=data_paths, tokenizer=tokenizer, processor=processor, config=data_config, max_samples=max_samples
     )
+    # A class of somebody's own may belong to an engine that learns from images.
+    if is_train and cls is RLHFDataset and (column := dataset.media_column()):
+        raise UnsupportedError(
+            "training on images or videos is not part of this package",
+            where=f"column {column} of {', '.join(dataset.files)}",
+            remedy=TEXT_ONLY,
+        )
+    return dataset

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from verl.errors import ConfigError
+from verl.errors import ConfigError, UnsupportedError
 from verl.workers.rollout.sampling import wants_log_probs
 from verl.workers.rollout.schemas import TokenOutput, VersionSpan
+from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
 
 _STOP_REASONS = {"abort": "aborted", "stop": "completed", "length": "completed"}
 
@@ -37,6 +38,22 @@ def to_sampling_params(params: dict[str, Any], budget: int, vllm: SimpleNamespac
         # vLLM counts alternatives beside the sampled token: 0 is the sampled token alone.
         wanted |= {"logprobs": 0 if logprobs is True else int(logprobs), "flat_logprobs": True}
     return vllm.SamplingParams(**wanted)
+
+
+def narrow_media(prompt_ids: Sequence[int], processor: Any) -> list[int]:
+    """One placeholder for each image or video, as vLLM takes prompts; it widens them itself.
+
+    Only Qwen's vision models mark both ends of an image, so that a run of placeholders is one image.
+    """
+    kind = type(getattr(processor, "image_processor", None)).__name__
+    if "Qwen2VLImageProcessor" not in kind:
+        raise UnsupportedError(
+            "images and videos reach vLLM for the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL only",
+            where="actor_rollout_ref.model.path",
+            got="no processor" if processor is None else kind,
+            remedy="use one of these models, or text prompts",
+        )
+    return qwen2_5_vl_dedup_image_tokens(list(prompt_ids), processor)
 
 
 def to_prompt(

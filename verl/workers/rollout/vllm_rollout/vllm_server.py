@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from verl.errors import ConfigError, PeerLost, TransportError
 from verl.launch_info import LaunchInfo
 from verl.platform import current_platform
 from verl.utils.import_utils import optional_import
+from verl.utils.tokenizer import hf_processor
 from verl.waits import bounded
 from verl.workers.rollout.health_app import ASGI
 from verl.workers.rollout.schemas import RolloutMode, TokenOutput
@@ -127,10 +129,17 @@ class vLLMHttpServer(RolloutServer):
     ) -> TokenOutput:
         has_tokenizer = not self.config.get("skip_tokenizer_init")
         sampling = exchange.to_sampling_params(params, budget, self._vllm, has_tokenizer=has_tokenizer)
+        if image_data or video_data:
+            prompt_ids = exchange.narrow_media(prompt_ids, self._processor)
         prompt = exchange.to_prompt(prompt_ids, image_data, video_data, self._vllm)
         stream = self._engine.generate(prompt, sampling, request_id, **self._request_options(priority))
         final = await self._ask(_last(stream), f"the answer to request {request_id}", GENERATE_DEADLINE_S)
         return exchange.to_token_output(final, params, self._weights.version)
+
+    @cached_property
+    def _processor(self) -> Any:
+        trust = bool(self.model_config.get("trust_remote_code"))
+        return hf_processor(model_path(self.model_config), trust_remote_code=trust)
 
     def _request_options(self, priority: int) -> dict[str, Any]:
         options: dict[str, Any] = {}
