@@ -45,7 +45,6 @@ USES = list(read_list())
 
 # Names that are there but are built in another way; they do not count as working.
 OTHERWISE = {
-    "verl.experimental.agent_loop.agent_loop.AgentLoopWorker",
     "verl.workers.rollout.vllm_rollout.vllm_async_server.vLLMHttpServer",
 }
 
@@ -143,8 +142,8 @@ def test_a_name_that_is_built_in_another_way_is_not_counted_without_need(use: Us
 def test_nine_tenths_of_the_uses_work_whole() -> None:
     """A name that lacks one argument of upstream's does not count; the number here only rises."""
     whole = sum(use.uses for use in USES if not is_refused(use) and str(use) not in OTHERWISE)
-    assert whole == 859
-    assert whole / sum(use.uses for use in USES) >= 0.905
+    assert whole == 861
+    assert whole / sum(use.uses for use in USES) >= 0.907
 
 
 def test_a_misfit_is_noticed() -> None:

@@ -76,6 +76,9 @@ ROADS: dict[str, str] = {
     "verl.workers.config.reward": "verl.workers.config",
     "verl.workers.config.rollout": "verl.workers.config",
     # Moved names
+    "verl.experimental.agent_loop.agent_loop.AgentLoopWorkerBase": (
+        "verl.experimental.agent_loop.worker.AgentLoopWorker"
+    ),
     "verl.trainer.main_ppo.create_rl_dataset": "verl.utils.dataset.rl_dataset.create_rl_dataset",
     "verl.trainer.main_ppo.create_rl_sampler": "verl.utils.dataset.loader.make_sampler",
     "verl.trainer.ppo.ray_trainer.find_latest_ckpt_path": (
@@ -148,9 +151,6 @@ ROADS: dict[str, str] = {
         "There is one sharding manager: verl.workers.sharding_manager.fsdp_ulysses.FSDPUlyssesShardingManager"
     ),
     "verl.workers.rollout.naive": _OTHER_ROLLOUT,
-    "verl.experimental.agent_loop.agent_loop.AgentLoopWorkerBase": (
-        "There is one class of agent workers: use verl.experimental.agent_loop.AgentLoopWorker"
-    ),
     # Left out: engines, backends and their patches
     "verl.experimental.agent_loop.diffusion_agent_loop": _DIFFUSION,
     "verl.experimental.reward_loop.reward_manager.visual": _DIFFUSION,
@@ -249,7 +249,6 @@ ROADS: dict[str, str] = {
     ),
     "verl.experimental.fully_async_policy.unittest": "Tests lie outside the package, in tests/",
     "verl.utils.reward_score.jpeg_compressibility": _OWN_SCORER,
-    "verl.utils.reward_score.rlla": _OWN_SCORER,
     "verl.tools.geo3k_tool": _OWN_TOOL,
     "verl.tools.image_zoom_in_tool": _OWN_TOOL,
     "verl.tools.mcp_search_tool": "This tool is not shipped: use verl.tools.mcp_base_tool.MCPBaseTool with your server",

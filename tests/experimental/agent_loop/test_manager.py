@@ -16,7 +16,8 @@ from loop_parts import REWARD_FILE, make_config, make_row
 from scripted_client import ScriptedClient
 
 from verl.errors import ConfigError, PeerLost, UnsupportedError
-from verl.experimental.agent_loop.manager import AgentLoopManager, _chunks, jobs_of
+from verl.experimental.agent_loop.jobs import jobs_of
+from verl.experimental.agent_loop.manager import AgentLoopManager, _chunks
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 
@@ -141,7 +142,7 @@ def test_a_prompt_that_is_too_long_names_its_row(agents: AgentLoopManager) -> No
 
 
 def test_chunks_share_the_batch_among_workers() -> None:
-    from verl.experimental.agent_loop.worker import GroupJob
+    from verl.experimental.agent_loop.jobs import GroupJob
 
     jobs = [GroupJob({}, str(index), 4) for index in range(10)]
     chunks = _chunks(jobs, num_workers=2)

@@ -18,10 +18,10 @@ from verl.experimental.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.experimental.agent_loop.coalesce import Coalescer
 from verl.experimental.agent_loop.convert import to_trajectory
-from verl.experimental.agent_loop.manager import reproducible_seed
+from verl.experimental.agent_loop.jobs import GroupJob, reproducible_seed
 from verl.experimental.agent_loop.postprocess import assemble
 from verl.experimental.agent_loop.utils import load_agent_loop_config, resolve_config_path
-from verl.experimental.agent_loop.worker import GroupJob, banned_tokens, trajectory_seed
+from verl.experimental.agent_loop.worker import banned_tokens, trajectory_seed
 
 
 def run_group(worker: AgentLoopWorker, row: dict[str, Any] | None = None, n: int = 3, **more: Any) -> Any:
@@ -30,7 +30,7 @@ def run_group(worker: AgentLoopWorker, row: dict[str, Any] | None = None, n: int
 
 def test_a_single_turn_group_is_one_call_with_parameters_of_its_own_each(tiny_model_dir: Path) -> None:
     client = ScriptedClient()
-    meta, group = run_group(AgentLoopWorker(make_config(tiny_model_dir), client), policy_version=2)
+    meta, group = run_group(AgentLoopWorker(make_config(tiny_model_dir), llm_client=client), policy_version=2)
     assert [len(call) for call in client.calls] == [3]
     params = [params for _, _, params in client.calls[0]]
     assert params[0] == {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
@@ -41,12 +41,12 @@ def test_a_single_turn_group_is_one_call_with_parameters_of_its_own_each(tiny_mo
 
 def test_validation_uses_its_own_sampling(tiny_model_dir: Path) -> None:
     client = ScriptedClient()
-    run_group(AgentLoopWorker(make_config(tiny_model_dir), client), validate=True)
+    run_group(AgentLoopWorker(make_config(tiny_model_dir), llm_client=client), validate=True)
     assert client.calls[0][0][2]["temperature"] == 0 and not client.calls[0][0][2]["logprobs"]
 
 
 def test_a_greedy_job_is_greedy_whatever_the_configuration_says(tiny_model_dir: Path) -> None:
-    worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient())
+    worker = AgentLoopWorker(make_config(tiny_model_dir), llm_client=ScriptedClient())
     assert worker._params(GroupJob({}, "u", 1, greedy=True), 0)["temperature"] == 0
     assert worker._params(GroupJob({}, "u", 1), 0)["temperature"] == 1.0
 
@@ -59,7 +59,7 @@ def test_seeds_are_passed_only_where_asked_for_and_a_replay_repeats_them(tiny_mo
     seeds = []
     for _ in range(2):
         client = ScriptedClient()
-        run_group(AgentLoopWorker(config, client, seed=reproducible_seed(config)))
+        run_group(AgentLoopWorker(config, llm_client=client))
         seeds.append([params["seed"] for _, _, params in client.calls[0]])
     assert seeds[0] == seeds[1] == [trajectory_seed(5, "u", index) for index in range(3)]
     assert len(set(seeds[0])) == 3 and trajectory_seed(5, "v", 0) != seeds[0][0]
@@ -80,7 +80,7 @@ def test_tools_are_in_the_prompt_of_a_single_turn_too(tiny_model_dir: Path, tmp_
         **{"data.tool_config_path": str(path), "actor_rollout_ref.model.custom_chat_template": template},
     )
     client = ScriptedClient()
-    worker = AgentLoopWorker(config, client)
+    worker = AgentLoopWorker(config, llm_client=client)
     run_group(worker, make_row("1+1=", "2"), n=1)
     assert worker.tokenizer.decode(client.calls[0][0][1]) == "calculator1+1="
 
@@ -108,7 +108,7 @@ def test_a_prompt_longer_than_allowed_with_its_tools_is_cut_as_the_data_section_
     keys = {f"{rollout}.prompt_length": 20, "data.truncation": truncation, "data.max_prompt_length": 20}
     config = make_config(tmp_path / "model", **keys, **{"data.tool_config_path": str(tmp_path / "tools.yaml")})
     client, row = ScriptedClient(), make_row(" ".join(f"w{index}" for index in range(15)), "x", index=7)
-    worker = AgentLoopWorker(config, client)
+    worker = AgentLoopWorker(config, llm_client=client)
     if kept is None:
         with pytest.raises(DataError, match=r"row with index 7.*25 tokens.*at most 20"):
             run_group(worker, row, n=1)
@@ -148,7 +148,7 @@ class Echo(AgentLoopBase):
 
 def test_loops_come_from_the_registry_by_row_or_default(tiny_model_dir: Path) -> None:
     register("echo_in_test")(Echo)
-    worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient())
+    worker = AgentLoopWorker(make_config(tiny_model_dir), llm_client=ScriptedClient())
     meta, group = run_group(worker, make_row("1+1=", "2", agent_name="echo_in_test"))
     assert group[0].num_turns == 7 and meta.rewards == (0.5,) * 3
     assert (group[0].token_versions == 3).all() and group[0].metrics["generate_sequences"] > 0
@@ -168,7 +168,7 @@ def test_loops_come_from_a_file_that_the_driver_reads(
     entries = load_agent_loop_config("loops.yaml")
     assert resolve_config_path("loops.yaml") == str(folder / "loops.yaml")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient(), agent_loops=entries)
+    worker = AgentLoopWorker(make_config(tiny_model_dir), llm_client=ScriptedClient(), agent_loops=entries)
     _, group = run_group(worker, make_row("1+1=", "2", agent_name="echo"))
     assert group[0].extra_fields["greeting"] == "hello"
     with pytest.raises(ConfigError, match=r"tried: .*elsewhere/loops\.yaml"):
@@ -177,7 +177,7 @@ def test_loops_come_from_a_file_that_the_driver_reads(
 
 def test_multi_turn_chooses_the_tool_loop_where_the_row_does_not(tiny_model_dir: Path) -> None:
     config = make_config(tiny_model_dir, **{"actor_rollout_ref.rollout.multi_turn.enable": True})
-    _, group = run_group(AgentLoopWorker(config, ScriptedClient()), n=1)
+    _, group = run_group(AgentLoopWorker(config, llm_client=ScriptedClient()), n=1)
     assert "tool_rewards" in group[0].extra_fields and group[0].num_turns == 2
 
 
@@ -188,7 +188,7 @@ def test_a_configuration_that_nobody_may_change_is_enough(tiny_model_dir: Path, 
     OmegaConf.set_readonly(config, True)
     client = ScriptedClient()
     for validate in (False, True):
-        _, group = run_group(AgentLoopWorker(config, client), n=2, validate=validate)
+        _, group = run_group(AgentLoopWorker(config, llm_client=client), n=2, validate=validate)
         assert len(group) == 2 and all(row.response_mask.any() for row in group)
 
 
@@ -199,7 +199,7 @@ def test_a_failing_loop_fails_the_group_with_its_own_error(tiny_model_dir: Path)
             yield
 
     with pytest.raises(ConnectionError, match="server is down"):
-        run_group(AgentLoopWorker(make_config(tiny_model_dir), Failing()))
+        run_group(AgentLoopWorker(make_config(tiny_model_dir), llm_client=Failing()))
 
 
 def output(count: int, **more: Any) -> AgentLoopOutput:
@@ -249,7 +249,7 @@ def test_vision_models_must_not_write_placeholders(tiny_model_dir: Path) -> None
         image_token_id, video_token_id = 9, 10
 
     assert banned_tokens(Processor()) == (9, 10) and banned_tokens(None) == ()
-    worker = AgentLoopWorker(make_config(tiny_model_dir), ScriptedClient())
+    worker = AgentLoopWorker(make_config(tiny_model_dir), llm_client=ScriptedClient())
     job = GroupJob({}, "u", 1)
     assert "logit_bias" not in worker._params(job, 0)
     worker.banned = (9, 10)
@@ -301,7 +301,9 @@ def test_a_reward_starts_while_siblings_are_still_generating(tiny_model_dir: Pat
                 order.append("scored")
                 return [{"reward_score": 1.0, "reward_error": None, "reward_extra_info": {}}] * len(batch)
 
-    worker = AgentLoopWorker(make_config(tiny_model_dir), Recording(straggle_s=0.1), [Handle()])
+    worker = AgentLoopWorker(
+        make_config(tiny_model_dir), llm_client=Recording(straggle_s=0.1), reward_loop_worker_handles=[Handle()]
+    )
     meta, _ = run_group(worker)
     assert meta.rewards == (1.0, 1.0, 1.0)
     assert order == ["generated", "scored"] * 3
@@ -335,7 +337,7 @@ def test_a_failed_score_drops_its_group_in_a_batch_as_in_a_stream(
                 return answers
 
     config = make_config(tiny_model_dir, **{"reward.on_error": policy})
-    worker = AgentLoopWorker(config, ScriptedClient(), [Handle()])
+    worker = AgentLoopWorker(config, llm_client=ScriptedClient(), reward_loop_worker_handles=[Handle()])
     jobs = [GroupJob(make_row("12+34=", "x"), uid, 3, validate=validate) for uid in ("a", "b")]
     broken, whole = asyncio.run(worker.generate_groups(jobs))
     assert [item.reward_score for item in broken] == left

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managers that score a whole batch in one call, as recipes use them."""
 
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,11 @@ from verl.workers.reward_manager import (
     PrimeRewardManager,
     get_reward_manager_cls,
     register,
+)
+from verl.workers.reward_manager.prime import (
+    parallel_compute_score_async,
+    run_reward_scoring,
+    single_compute_score,
 )
 
 
@@ -168,3 +176,45 @@ def test_the_process_makes_the_manager_from_the_configuration(ray_cluster: None,
     config = make_config(tmp_path, scorer)
     scores, _ = ray.get(compute_reward_async.remote(batch(), config=config, tokenizer=Letters()), timeout=120)
     assert scores.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+def length_or_fault() -> Any:
+    """A scoring function that travels by value."""
+
+    def score(task: str, completion: str, reference: Any, extra: Any) -> float:
+        if completion == "boom":
+            raise ValueError("injected")
+        if completion == "sleep":
+            time.sleep(0.5)
+        return len(completion) + reference + (extra or 0) + (task == "double") * 100
+
+    return score
+
+
+def test_one_answer_is_scored_in_the_executor_that_is_given() -> None:
+    score = length_or_fault()
+    with ThreadPoolExecutor(1) as executor:
+
+        def one(completion: str, timeout: float = 30.0) -> float:
+            arguments = {"reference": 2, "task": "double", "task_extra_info": 5, "executor": executor}
+            return asyncio.run(single_compute_score(score, completion, timeout=timeout, **arguments))
+
+        assert one("abc") == 3 + 2 + 5 + 100
+        with pytest.raises(RewardError, match=r"double: the reward function failed .*injected"):
+            one("boom")
+        with pytest.raises(RewardError, match=r"no score in time.*0\.01 s"):
+            one("sleep", timeout=0.01)
+
+
+def test_answers_are_scored_side_by_side_in_their_order() -> None:
+    score = length_or_fault()
+    rows = (["a", "bcd"], [1, 2], ["single", "double"])
+    assert asyncio.run(parallel_compute_score_async(score, *rows, num_processes=2)) == [2.0, 105.0]
+    assert run_reward_scoring(score, *rows, extra_info=[10, 20], num_processes=2) == [12.0, 125.0]
+
+    async def inside_a_loop() -> list[float]:
+        return run_reward_scoring(score, *rows)
+
+    assert asyncio.run(inside_a_loop()) == [2.0, 105.0]
+    with pytest.raises(RewardError, match="injected"):
+        run_reward_scoring(score, ["a", "boom"], [1, 1], ["t", "t"])

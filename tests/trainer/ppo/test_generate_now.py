@@ -12,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 
-from verl.experimental.agent_loop.manager import jobs_of
+from verl.experimental.agent_loop.jobs import jobs_of
 from verl.protocol import DataProto
 from verl.trainer.ppo.generate_now import GenerateNow
 from verl.utils.dataset.loader import make_train_loader

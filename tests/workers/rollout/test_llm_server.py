@@ -8,13 +8,18 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from loop_parts import make_config, make_row
 from omegaconf import OmegaConf
 
-from verl.errors import ConfigError, DataError, WaitTimeout
+from verl.errors import ConfigError, DataError, UnsupportedError, WaitTimeout
+from verl.protocol import DataProto
+from verl.protocol.columns import object_column
 from verl.workers.rollout.llm_client import LLMServerClient
 from verl.workers.rollout.load_balancer import GlobalRequestLoadBalancer
 
@@ -46,7 +51,6 @@ async def interrupt(replica: Any, running: asyncio.Future, version: int, after: 
 
 
 def test_an_interrupted_answer_goes_on_under_the_new_version(replica: Any, make_client: Any, model_config: Any) -> None:
-    import torch
     from transformers import AutoModelForCausalLM
 
     params = {"temperature": 1.0, "logprobs": True, "ignore_eos": True, "seed": 5}
@@ -84,6 +88,36 @@ def test_the_client_answers_under_its_old_name_and_arguments(replica: Any, balan
     old = asyncio.run(client.generate(request_id="t", prompt_ids=PROMPT, sampling_params=params))
     new = asyncio.run(make_client().generate("t", prompt_ids=PROMPT, sampling_params=params))
     assert old.token_ids == new.token_ids
+
+
+def test_an_agent_worker_takes_servers_and_their_balancer_as_recipes_give_them(
+    replica: Any, balancer: GlobalRequestLoadBalancer, tiny_model_dir: Path
+) -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, AgentLoopWorkerBase
+
+    assert AgentLoopWorkerBase is AgentLoopWorker
+    servers = [(replica.server_id, replica.server_handle)]
+    worker = AgentLoopWorker(make_config(tiny_model_dir), servers, balancer)
+    rows = [make_row(question, "x") for question in ("1+2=", "12+34=")]
+    columns = {key: object_column([row[key] for row in rows for _ in range(2)]) for key in rows[0]}
+    batch = DataProto.from_dict(
+        non_tensors=columns | {"uid": np.array(["a", "a", "b", "b"], dtype=object)},
+        meta_info={"validate": True, "global_steps": 0},
+    )
+    answers = asyncio.run(worker.generate_sequences(batch))
+    assert answers.batch["prompts"].shape == (4, 16)
+    assert answers.batch["responses"].shape == (4, 12)
+    assert answers.non_tensor_batch["uid"].tolist() == ["a", "a", "b", "b"]
+    # Greedy, as validation is: the rows of one prompt agree, and the balancer has nothing left to wait for.
+    assert torch.equal(answers.batch["responses"][0], answers.batch["responses"][1])
+    assert balancer.in_flight() == {replica.server_id: 0}
+
+
+def test_an_agent_worker_has_no_teacher() -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    with pytest.raises(UnsupportedError, match="teacher_servers: on-policy distillation"):
+        AgentLoopWorker({}, teacher_servers=[])
 
 
 def test_without_partial_rollout_the_answer_comes_back_aborted(replica: Any, make_client: Any) -> None:

@@ -3,23 +3,21 @@
 """Spreads prompts over agent workers: one group (asynchronous training) or a whole batch (validation)."""
 
 import asyncio
-import dataclasses
 import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-import torch
 from omegaconf import DictConfig
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl.config import build_config
-from verl.errors import DataError, PeerLost, UnsupportedError
-from verl.experimental.agent_loop.postprocess import assemble
+from verl.errors import PeerLost
+from verl.experimental.agent_loop.jobs import GroupJob, answers_to, jobs_of, refuse_teacher, without_tensors
 from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory
 from verl.experimental.agent_loop.utils import load_agent_loop_config
-from verl.experimental.agent_loop.worker import AgentLoopWorker, GroupJob
+from verl.experimental.agent_loop.worker import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.utils.ray_utils import auto_await
 from verl.waits import bounded
@@ -62,10 +60,7 @@ class AgentLoopManager:
         teacher_model_manager: Any = None,
         reward_loop_worker_handles: Any = None,
     ) -> None:
-        if teacher_model_manager is not None:
-            raise UnsupportedError(
-                "on-policy distillation is left out", where="teacher_model_manager", remedy="pass None"
-            )
+        refuse_teacher(teacher_model_manager=teacher_model_manager)
         self.config = config
         self.rollout_config = config.actor_rollout_ref.rollout
         self.worker_group = worker_group
@@ -153,15 +148,8 @@ class AgentLoopManager:
         """
         jobs = jobs_of(prompts)
         parts = await gather_or_cancel(*(self._run_chunk(chunk) for chunk in _chunks(jobs, len(self._workers))))
-        validate = bool(prompts.meta_info.get("validate", False))
-        config = self.rollout_config
-        return assemble(
-            [group for part in parts for group in part],
-            pad_token_id=self.pad_token_id,
-            prompt_length=int(config.prompt_length),
-            response_length=int(config.response_length),
-            temperature=float(config.val_kwargs.temperature if validate else config.temperature),
-        )
+        groups = [group for part in parts for group in part]
+        return answers_to(prompts, groups, self.rollout_config, self.pad_token_id)
 
     @auto_await
     async def clear_kv_cache(self) -> None:
@@ -220,7 +208,7 @@ def _start_workers(config: Any, count: int, trace_dir: str | None) -> list[Any]:
             max_restarts=0,
             max_concurrency=MAX_CONCURRENCY,
             scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True),
-        ).remote(config, agent_loops=entries, worker_index=index, seed=reproducible_seed(config), trace_dir=trace_dir)
+        ).remote(config, agent_loops=entries, worker_index=index, trace_dir=trace_dir)
         for index in range(count)
     ]
 
@@ -242,38 +230,6 @@ async def _answer(ref: Any, what: str, whom: str, deadline_s: float) -> Any:
         raise
 
 
-def without_tensors(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as it travels: the placeholder tensor that batches need is of no use to a loop."""
-    return {key: value for key, value in row.items() if not isinstance(value, torch.Tensor)}
-
-
-def jobs_of(prompts: DataProto) -> list[GroupJob]:
-    """One job for each run of rows with equal uid; rows without a uid stand alone."""
-    columns = prompts.non_tensor_batch
-    if "raw_prompt" not in columns:
-        raise DataError("the batch has no raw_prompt", got=sorted(columns), expected="rows of RLHFDataset")
-    uids = columns.get("uid")
-    jobs: list[GroupJob] = []
-    for index in range(len(columns["raw_prompt"])):
-        uid = f"row-{index}" if uids is None else str(uids[index])
-        if jobs and jobs[-1].uid == uid:
-            jobs[-1] = dataclasses.replace(jobs[-1], n=jobs[-1].n + 1)
-            continue
-        row = without_tensors({key: column[index] for key, column in columns.items() if key != "uid"})
-        meta = prompts.meta_info
-        jobs.append(
-            GroupJob(
-                row,
-                uid,
-                n=1,
-                policy_version=int(meta.get("global_steps", -1)),
-                validate=bool(meta.get("validate", False)),
-                greedy=not meta.get("do_sample", True),
-            )
-        )
-    return jobs
-
-
 def _chunks(jobs: list[GroupJob], num_workers: int) -> list[list[GroupJob]]:
     """Consecutive jobs, at most CHUNK trajectories and at most an equal share of the workers."""
     total = sum(job.n for job in jobs)
@@ -287,14 +243,3 @@ def _chunks(jobs: list[GroupJob], num_workers: int) -> list[list[GroupJob]]:
         chunks[-1].append(job)
         size += job.n
     return chunks
-
-
-def reproducible_seed(config: Any) -> int | None:
-    """The seed of trajectories where `rollout.full_determinism` asks for it, else None: the engine draws freely."""
-    rollout = config.actor_rollout_ref.rollout
-    if not rollout.get("full_determinism", False):
-        return None
-    for seed in (rollout.get("seed", None), config.data.get("seed", None), config.trainer.get("seed", None)):
-        if seed is not None:
-            return int(seed)
-    return 42

@@ -5,7 +5,6 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import hydra
@@ -16,62 +15,66 @@ import verl.experimental.agent_loop.tool_agent_loop  # noqa: F401  both register
 from verl.experimental.agent_loop.agent_loop import AGENT_LOOPS, AgentLoopBase, DictConfigWrap
 from verl.experimental.agent_loop.coalesce import Coalescer, GroupClient
 from verl.experimental.agent_loop.convert import to_trajectory
+from verl.experimental.agent_loop.jobs import GroupJob, answers_to, jobs_of, refuse_teacher, reproducible_seed
 from verl.experimental.agent_loop.scoring import RewardClient, drop_group, drop_reason
 from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory, describe_group
+from verl.experimental.agent_loop.utils import load_agent_loop_config
+from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import get_dataset_class
 from verl.utils.import_utils import import_external_libs, load_class_from_fqn
 from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.utils.trace import set_up_trace, span
+from verl.workers.rollout.llm_client import AsyncLLMServerManager, resumes_partial_rollouts
 from verl.workers.rollout.sampling import sampling_params
 from verl.workers.rollout.utils import gather_or_cancel
 
 
-@dataclass(frozen=True)
-class GroupJob:
-    """One prompt to be answered `n` times; `policy_version` is the version at submission.
-
-    `greedy`: at temperature 0, whatever the configuration says (the baseline of ReMax).
-    """
-
-    row: dict[str, Any]
-    uid: str
-    n: int
-    policy_version: int = -1
-    validate: bool = False
-    greedy: bool = False
-
-
 class AgentLoopWorker:
-    """Runs the loops of the groups it is sent. Used as an async Ray actor (see `AgentLoopManager`)."""
+    """Runs the loops of the groups it is sent. Used as an async Ray actor (see `AgentLoopManager`).
+
+    `servers`: (id, handle) of each, and `load_balancer_handle` an actor of `GlobalRequestLoadBalancer` over these ids;
+    or a client of theirs, here as `llm_client` or later by `connect`. `agent_loops`: what the file at
+    `rollout.agent.agent_loop_config_path` lists, where it has been read already.
+    """
 
     def __init__(
         self,
         config: Any,
-        llm_client: Any = None,
+        servers: Sequence[tuple[str, Any]] | None = None,
+        load_balancer_handle: Any = None,
+        teacher_servers: Any = None,
+        teacher_load_balancer_handle: Any = None,
         reward_loop_worker_handles: Sequence[Any] | None = None,
         *,
-        agent_loops: Sequence[dict[str, Any]] = (),
+        llm_client: Any = None,
+        agent_loops: Sequence[dict[str, Any]] | None = None,
         worker_index: int = 0,
-        seed: int | None = None,
         trace_dir: str | None = None,
     ) -> None:
+        refuse_teacher(teacher_servers=teacher_servers, teacher_load_balancer_handle=teacher_load_balancer_handle)
         if trace_dir:
             set_up_trace(trace_dir, f"agent-loop-{worker_index}")
         self.config = config
         self.rollout_config = config.actor_rollout_ref.rollout
         # Worked out once: a group of short answers would spend more on reading the configuration than on its tokens.
         self.sampling_params = {validate: sampling_params(self.rollout_config, validate) for validate in (False, True)}
-        self.seed = seed
+        self.seed = reproducible_seed(config)
         model = config.actor_rollout_ref.model
         import_external_libs(model.get("external_lib", None))
         self.tokenizer, self.processor = load_tokenizer_and_processor(model)
         self.dataset_cls = get_dataset_class(config.data)
+        if agent_loops is None:
+            agent_loops = load_agent_loop_config(self.rollout_config.agent.get("agent_loop_config_path", None))
         self.agent_loops = {entry["name"]: _configured_loop(entry) for entry in agent_loops}
         self.default_agent_loop = self.rollout_config.agent.default_agent_loop
         if self.rollout_config.multi_turn.enable and self.default_agent_loop == "single_turn_agent":
             self.default_agent_loop = "tool_agent"
         self.on_error = config.reward.get("on_error", "drop_sample")
         self.banned = banned_tokens(self.processor)
+        if servers is not None:
+            llm_client = AsyncLLMServerManager(
+                config, servers, load_balancer_handle, partial_rollout=resumes_partial_rollouts(config)
+            )
         self._use(llm_client, reward_loop_worker_handles)
 
     async def ready(self) -> dict[str, int]:
@@ -94,6 +97,11 @@ class AgentLoopWorker:
         trajectories = await self._run_group(GroupJob(row, uid, n, policy_version, validate))
         trajectories, dropped = self._without_unscored(trajectories)
         return describe_group(uid, trajectories, dropped), trajectories
+
+    async def generate_sequences(self, batch: DataProto) -> DataProto:
+        """A whole batch, rows in their order; consecutive rows with one uid are the trajectories of one prompt."""
+        groups = await self.generate_groups(jobs_of(batch))
+        return answers_to(batch, groups, self.rollout_config, self.tokenizer.pad_token_id)
 
     async def generate_groups(self, jobs: Sequence[GroupJob]) -> list[list[Trajectory]]:
         """Several groups at once; all their requests of one moment are one call to a server.

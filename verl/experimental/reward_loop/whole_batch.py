@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -32,8 +32,10 @@ __all__ = [
     "NaiveRewardManager",
     "PrimeRewardManager",
     "get_reward_manager_cls",
+    "parallel_compute_score_async",
     "register",
     "run_reward_scoring",
+    "single_compute_score",
 ]
 
 logger = logging.getLogger(__name__)
@@ -220,6 +222,55 @@ class PrimeRewardManager(_RowByRow):
         return _run(_score_all(self.compute_score, rows, num_processes=64, timeout_s=300.0))
 
 
+async def single_compute_score(
+    evaluation_func: Callable[..., Any],
+    completion: str,
+    reference: Any,
+    task: str,
+    task_extra_info: Any,
+    executor: Executor,
+    timeout: float = 300.0,
+) -> Any:
+    """What `evaluation_func(task, completion, reference, task_extra_info)` returns, called in `executor`.
+
+    Raises
+    ------
+    RewardError
+        where the call fails, or takes longer than `timeout` seconds: its score is not known.
+    """
+    call = asyncio.get_running_loop().run_in_executor(
+        executor, evaluation_func, task, completion, reference, task_extra_info
+    )
+    try:
+        return await asyncio.wait_for(call, timeout)
+    except TimeoutError as error:
+        # Python 3.11 has one class for both: a function of the user's may run into a timeout of its own.
+        raise RewardError("no score in time", where=task, got=error, expected=f"an answer in {timeout} s") from error
+    except Exception as error:
+        raise RewardError(f"the reward function failed ({error!r})", where=task) from error
+
+
+async def parallel_compute_score_async(
+    evaluation_func: Callable[..., Any],
+    completions: Sequence[str],
+    references: Sequence[Any],
+    tasks: Sequence[str],
+    extra_info: Sequence[Any] | None = None,
+    num_processes: int = 64,
+) -> list[float]:
+    """The score of each row, side by side in at most `num_processes` processes; see `run_reward_scoring`."""
+
+    def evaluate(task: str, completion: str, reference: Any, extra: Any) -> Any:
+        return evaluation_func(task, completion, reference, extra)
+
+    extras = extra_info if extra_info is not None else [None] * len(tasks)
+    rows = [
+        {"task": task, "completion": completion, "reference": reference, "extra": extra}
+        for task, completion, reference, extra in zip(tasks, completions, references, extras, strict=True)
+    ]
+    return [score for score, _ in await _score_all(evaluate, rows, num_processes, timeout_s=300.0)]
+
+
 def run_reward_scoring(
     evaluation_func: Callable[..., Any],
     completions: Sequence[str],
@@ -232,16 +283,9 @@ def run_reward_scoring(
 
     A row that fails is an error: its score is not known.
     """
-
-    def evaluate(task: str, completion: str, reference: Any, extra: Any) -> Any:
-        return evaluation_func(task, completion, reference, extra)
-
-    extras = extra_info if extra_info is not None else [None] * len(tasks)
-    rows = [
-        {"task": task, "completion": completion, "reference": reference, "extra": extra}
-        for task, completion, reference, extra in zip(tasks, completions, references, extras, strict=True)
-    ]
-    return [score for score, _ in _run(_score_all(evaluate, rows, num_processes, timeout_s=300.0))]
+    return _run(
+        parallel_compute_score_async(evaluation_func, completions, references, tasks, extra_info, num_processes)
+    )
 
 
 async def _score_all(

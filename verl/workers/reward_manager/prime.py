@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public path."""
 
-from verl.experimental.reward_loop.whole_batch import PrimeRewardManager, run_reward_scoring
+from verl.experimental.reward_loop.whole_batch import (
+    PrimeRewardManager,
+    parallel_compute_score_async,
+    run_reward_scoring,
+    single_compute_score,
+)
 
-__all__ = ["PrimeRewardManager", "run_reward_scoring"]
+__all__ = ["PrimeRewardManager", "parallel_compute_score_async", "run_reward_scoring", "single_compute_score"]

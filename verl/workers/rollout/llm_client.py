@@ -25,6 +25,12 @@ T = TypeVar("T")
 Request = tuple[str, Sequence[int], dict[str, Any]]
 
 
+def resumes_partial_rollouts(config: Any) -> bool:
+    """Whether an answer that a weight update interrupts goes on: `async_training.partial_rollout`, else yes."""
+    asynchronous = config.get("async_training")
+    return True if asynchronous is None else bool(asynchronous.get("partial_rollout", True))
+
+
 class LLMServerClient:
     """Sends prompts to servers; picklable, so that each agent worker holds its own.
 

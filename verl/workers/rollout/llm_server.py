@@ -12,7 +12,7 @@ import ray
 from verl.errors import ConfigError
 from verl.single_controller.ray import capacity
 from verl.utils.import_utils import load_extern_object
-from verl.workers.rollout.llm_client import GENERATE_DEADLINE_S, LLMServerClient
+from verl.workers.rollout.llm_client import GENERATE_DEADLINE_S, LLMServerClient, resumes_partial_rollouts
 from verl.workers.rollout.load_balancer import GlobalRequestLoadBalancer
 from verl.workers.rollout.replica import RolloutReplica, get_rollout_replica_class, rollout_world_size
 from verl.workers.rollout.server import RolloutServer
@@ -90,8 +90,7 @@ class LLMServerManager:
     ) -> LLMServerClient:
         """A client for one process; `partial_rollout` defaults to `async_training.partial_rollout`, else on."""
         if partial_rollout is None:
-            asynchronous = self.config.get("async_training")
-            partial_rollout = True if asynchronous is None else bool(asynchronous.get("partial_rollout", True))
+            partial_rollout = resumes_partial_rollouts(self.config)
         servers = {replica.server_id: replica.server_handle for replica in self.replicas}
         return LLMServerClient(
             self.rollout_config,

@@ -54,6 +54,13 @@ class RolloutServer(ABC):
     ) -> None:
         if log_file is not None:
             redirect_output(log_file)
+        if (node_rank, nnodes) != (0, 1):
+            raise UnsupportedError(
+                "one server over several nodes is not part of this package",
+                where="nnodes",
+                got=f"node {node_rank} of {nnodes}",
+                remedy="make tensor x pipeline parallel size fit one node, and use more replicas",
+            )
         self.config = config
         self.model_config = model_config
         self.rollout_mode = rollout_mode

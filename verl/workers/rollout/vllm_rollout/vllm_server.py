@@ -43,8 +43,31 @@ _EXIT_CODE_S = 2.0
 class vLLMHttpServer(RolloutServer):
     """A server over vLLM's `AsyncLLM`; `vLLMReplica` makes it a Ray actor. The engine is a process of its own."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        config: Any,
+        model_config: Any,
+        rollout_mode: RolloutMode = RolloutMode.STANDALONE,
+        workers: list[Any] | None = None,
+        replica_rank: int = 0,
+        node_rank: int = 0,
+        gpus_per_node: int = 1,
+        nnodes: int = 1,
+        cuda_visible_devices: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            config,
+            model_config,
+            rollout_mode,
+            workers,
+            replica_rank,
+            node_rank,
+            gpus_per_node,
+            nnodes,
+            cuda_visible_devices,
+            **kwargs,
+        )
         platform = current_platform()
         self._settings = EngineSettings(self.replica_rank, self.rollout_mode, platform.device_type, platform.vendor)
         os.environ.update(engine_environment(self.config, self._settings))
