@@ -86,3 +86,11 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiny-model")
     save_tiny_model(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that point a quick start at a task that an untrained model learns in a few updates."""
+    from digits_task import write_digits_task
+
+    return write_digits_task(tmp_path_factory.mktemp("digits"))

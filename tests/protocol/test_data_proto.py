@@ -243,3 +243,9 @@ def test_moving_to_a_device_changes_the_tensors_only() -> None:
     data = make().to("meta")
     assert data.batch["obs"].device.type == "meta"
     assert data.non_tensor_batch["uid"][0] == "u0"
+
+
+def test_code_that_needs_tensors_says_so_where_there_are_none() -> None:
+    assert DataProto.from_dict({"x": torch.zeros(2, 1)}).tensors["x"].shape == (2, 1)
+    with pytest.raises(DataError, match=r"no tensors.*'uid'"):
+        _ = DataProto.from_dict(non_tensors={"uid": ["a", "b"]}).tensors

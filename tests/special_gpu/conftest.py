@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.special_e2e.conftest import write_digits_task
 from verl.platform import current_platform
 from verl.quickstart.model import save_tiny_model
 from verl.utils.ray_utils import env_flag
@@ -34,9 +33,3 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("model")
     save_tiny_model(directory, hidden=256, heads=4, kv_heads=2)
     return directory
-
-
-@pytest.fixture(scope="session")
-def digits_task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that point a quick start at a task that an untrained model can climb."""
-    return write_digits_task(tmp_path_factory.mktemp("digits"))

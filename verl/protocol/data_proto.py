@@ -49,6 +49,13 @@ class DataProto:
     def __post_init__(self) -> None:
         self.check_consistency()
 
+    @property
+    def tensors(self) -> TensorDict:
+        """`batch`, for code that needs one: a `DataError` where there are only Python values."""
+        if self.batch is None:
+            raise DataError("the batch has no tensors", got=f"Python values {sorted(self.non_tensor_batch)}")
+        return self.batch
+
     # ---- building -------------------------------------------------------------------------------------------------
 
     @classmethod

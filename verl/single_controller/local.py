@@ -120,7 +120,8 @@ class LocalWorkerGroup(WorkerGroup):
         """Let the threads end; a call that is running goes on to its end."""
         for thread in self._threads:
             thread.shutdown(wait=False, cancel_futures=True)
-        self._port_holder.close()
+        if self._port_holder is not None:
+            self._port_holder.close()
 
 
 def _run(env: dict[str, str], method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

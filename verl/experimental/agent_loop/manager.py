@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl.config import build_config
-from verl.errors import PeerLost
+from verl.errors import ConfigError, PeerLost
 from verl.experimental.agent_loop.jobs import GroupJob, answers_to, jobs_of, refuse_teacher, without_tensors
 from verl.experimental.agent_loop.trajectory import GroupMeta, Trajectory
 from verl.experimental.agent_loop.utils import load_agent_loop_config
@@ -148,6 +148,8 @@ class AgentLoopManager:
         """
         jobs = jobs_of(prompts)
         parts = await gather_or_cancel(*(self._run_chunk(chunk) for chunk in _chunks(jobs, len(self._workers))))
+        if self.pad_token_id is None:
+            raise ConfigError("the agent workers have not been started", remedy="build the manager by `create`")
         groups = [group for part in parts for group in part]
         return answers_to(prompts, groups, self.rollout_config, self.pad_token_id)
 

@@ -293,6 +293,11 @@ class ToolAgentLoop(AgentLoopBase):
 
     async def _handle_interacting_state(self, agent_data: AgentData) -> AgentState:
         user = agent_data.interaction
+        if user is None:
+            raise DataError(
+                "nobody answers the policy: the row has no interaction",
+                where=f"interaction_kwargs of the row with index {agent_data.index}",
+            )
         call = user.generate_response(agent_data.request_id, agent_data.messages, **agent_data.interaction_kwargs)
         done, text, score, _ = await _answer_of(user, "an answer", call)
         if score is not None:

@@ -159,7 +159,7 @@ class AgentLoopWorker:
             prompt_length=int(self.rollout_config.prompt_length),
             response_length=int(self.rollout_config.response_length),
         )
-        if calls is None or trajectory.reward_score is not None or trajectory.aborted:
+        if self.rewards is None or calls is None or trajectory.reward_score is not None or trajectory.aborted:
             return trajectory
         return await self.rewards.score(trajectory, calls)
 

@@ -18,9 +18,9 @@ def scores_to_data(data: DataProto, answers: Sequence[dict[str, Any]]) -> DataPr
     A trajectory without a score has `reward_error`, and NaN in the place of the score: estimators and metrics leave it
     out, while a zero would be trained on.
     """
-    num_prompt = data.batch["prompts"].shape[-1]
-    lengths = data.batch["attention_mask"][:, num_prompt:].sum(-1).tolist()
-    scores_BT = torch.zeros(data.batch["responses"].shape, dtype=torch.float32)
+    num_prompt = data.tensors["prompts"].shape[-1]
+    lengths = data.tensors["attention_mask"][:, num_prompt:].sum(-1).tolist()
+    scores_BT = torch.zeros(data.tensors["responses"].shape, dtype=torch.float32)
     for row, (length, answer) in enumerate(zip(lengths, answers, strict=True)):
         if length:
             score = answer["reward_score"]

@@ -73,7 +73,7 @@ class ScorePool:
         self.timeouts = 0
         self.kills = 0
         self._template: _Template | None = None
-        self._starting: asyncio.Lock | None = None
+        self._starting = asyncio.Lock()
         self._idle: list[_Scorer] = []
         self._busy: set[_Scorer] = set()
         self._queue: deque[asyncio.Future[_Scorer]] = deque()
@@ -82,11 +82,13 @@ class ScorePool:
 
     async def start(self) -> None:
         """Load the function; a function that cannot be loaded is an error here, before any call."""
-        if self._starting is None:
-            self._starting = asyncio.Lock()
+        await self._loaded()
+
+    async def _loaded(self) -> "_Template":
         async with self._starting:
             if self._template is None:
                 self._template = await _Template.start(self.spec)
+            return self._template
 
     async def call(self, **arguments: Any) -> tuple[float, dict[str, Any]]:
         """(score, extras) of one call.
@@ -95,11 +97,11 @@ class ScorePool:
         ------
         CallTimeout, or RewardError with the function's own error.
         """
-        await self.start()
+        template = await self._loaded()
         try:
-            if self._template.is_async:
-                return await self._call_shared(arguments)
-            return await self._call_alone(arguments)
+            if template.is_async:
+                return await self._call_shared(template, arguments)
+            return await self._call_alone(template, arguments)
         except CallTimeout:
             self.timeouts += 1
             raise
@@ -116,8 +118,8 @@ class ScorePool:
 
     # -- plain functions: one call per process ----------------------------------------------------------------------
 
-    async def _call_alone(self, arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        scorer = await self._acquire()
+    async def _call_alone(self, template: "_Template", arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        scorer = await self._acquire(template)
         try:
             result = await scorer.call(arguments, self.timeout_s)
         except RewardError as error:
@@ -136,7 +138,7 @@ class ScorePool:
         self._release(scorer)
         return result
 
-    async def _acquire(self) -> "_Scorer":
+    async def _acquire(self, template: "_Template") -> "_Scorer":
         if self._idle:
             scorer = self._idle.pop()
             self._busy.add(scorer)
@@ -144,7 +146,7 @@ class ScorePool:
         waiter: asyncio.Future[_Scorer] = asyncio.get_running_loop().create_future()
         self._queue.append(waiter)
         if self._growing is None or self._growing.done():
-            self._growing = asyncio.create_task(self._grow(), name="grow the scoring pool")
+            self._growing = asyncio.create_task(self._grow(template), name="grow the scoring pool")
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -152,7 +154,7 @@ class ScorePool:
                 self._release(waiter.result())
             raise
 
-    async def _grow(self) -> None:
+    async def _grow(self, template: "_Template") -> None:
         """Start processes while calls queue: the first at once, each further one when the queue has stood still."""
         while self._prune():
             if self._busy:
@@ -161,7 +163,7 @@ class ScorePool:
                 if not self._prune() or self._queue[0] is not head or len(self._busy) >= self._max_processes:
                     continue
             try:
-                scorer = await self._template.fork(_Scorer)
+                scorer = await template.fork(_Scorer)
             except Exception as error:
                 for waiter in self._queue:
                     if not waiter.done():
@@ -190,11 +192,11 @@ class ScorePool:
 
     # -- coroutine functions: many calls in one process ---------------------------------------------------------------
 
-    async def _call_shared(self, arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+    async def _call_shared(self, template: "_Template", arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         for _ in range(MAX_ATTEMPTS):
             async with self._starting:
                 if self._shared is None or not self._shared.alive:
-                    self._shared = await self._template.fork(_SharedScorer)
+                    self._shared = await template.fork(_SharedScorer)
             scorer = self._shared
             try:
                 return await scorer.call(arguments, self.timeout_s)

@@ -18,7 +18,7 @@ import torch
 
 from verl.errors import RewardError
 from verl.experimental.reward_loop.outcome import split_result
-from verl.experimental.reward_loop.reward_manager.dapo import check_overlong, overlong_penalty
+from verl.experimental.reward_loop.reward_manager.dapo import OverlongPenalty
 from verl.experimental.reward_loop.sample import RewardSample
 from verl.experimental.reward_loop.score_pool import ScorePool, function_spec
 from verl.protocol import DataProto
@@ -82,7 +82,7 @@ class _RowByRow(AbstractRewardManager):
     ) -> None:
         self.tokenizer = tokenizer
         self.num_examine = num_examine
-        self.compute_score = compute_score or default_compute_score
+        self.compute_score: Callable[..., Any] = compute_score or default_compute_score
         self.reward_fn_key = reward_fn_key
 
     @abstractmethod
@@ -90,9 +90,9 @@ class _RowByRow(AbstractRewardManager):
         """(score, extras) of each row."""
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> torch.Tensor | dict[str, Any]:
-        if "rm_scores" in data.batch:
+        if "rm_scores" in data.tensors:
             # Scored already, as the trajectories ended.
-            scores_BT = data.batch["rm_scores"]
+            scores_BT = data.tensors["rm_scores"]
             keys = data.meta_info.get("reward_extra_keys", [])
             extras: dict[str, Any] = {key: data.non_tensor_batch[key] for key in keys}
         else:
@@ -117,7 +117,7 @@ class _RowByRow(AbstractRewardManager):
 
 
 def _place(data: DataProto, samples: Sequence[RewardSample], results: Sequence[Result]) -> torch.Tensor:
-    scores_BT = torch.zeros(data.batch["responses"].shape, dtype=torch.float32)
+    scores_BT = torch.zeros(data.tensors["responses"].shape, dtype=torch.float32)
     for row, (sample, (score, _)) in enumerate(zip(samples, results, strict=True)):
         if sample.response_length:
             scores_BT[row, sample.response_length - 1] = score
@@ -157,21 +157,11 @@ class DAPORewardManager(NaiveRewardManager):
         overlong_buffer_cfg: Any | None = None,
     ) -> None:
         super().__init__(tokenizer, num_examine, compute_score, reward_fn_key)
-        self.max_resp_len = max_resp_len
-        self.overlong_buffer_cfg = overlong_buffer_cfg or {}
-        if self.overlong_buffer_cfg.get("enable", False):
-            check_overlong(max_resp_len, self.overlong_buffer_cfg.get("len", None))
+        self.overlong = OverlongPenalty.of(max_resp_len, overlong_buffer_cfg)
 
     def _score(self, sample: RewardSample) -> Result:
         score, extras = super()._score(sample)
-        buffer = self.overlong_buffer_cfg
-        if buffer.get("enable", False):
-            factor = float(buffer.get("penalty_factor", 1.0))
-            penalty = overlong_penalty(sample.response_length, self.max_resp_len, buffer["len"], factor)
-            score += penalty
-            if buffer.get("log", False):
-                extras = extras | {"overlong_reward": penalty, "overlong": penalty < 0}
-        return score, extras
+        return (score, extras) if self.overlong is None else self.overlong.on(score, extras, sample.response_length)
 
 
 @register("batch")
@@ -214,7 +204,7 @@ class PrimeRewardManager(_RowByRow):
         """The score of each row; also kept in the batch as `acc`."""
         samples = [RewardSample.from_data(data[row : row + 1], self.tokenizer) for row in range(len(data))]
         scores = [score for score, _ in self.score_rows(samples)]
-        data.batch["acc"] = torch.tensor(scores, dtype=torch.float32)
+        data.tensors["acc"] = torch.tensor(scores, dtype=torch.float32)
         return scores
 
     def score_rows(self, samples: Sequence[RewardSample]) -> list[Result]:

@@ -45,7 +45,7 @@ class RayJob:
     address: str
     owns_cluster: bool
     log_dir: Path | None = None
-    _temp_dir: Path | None = field(default=None, repr=False)
+    _temp_dir: Path = field(default=Path(), repr=False)
     _connected_here: bool = field(default=True, repr=False)
     _watcher: Any = field(default=None, repr=False)
 

@@ -38,7 +38,8 @@ def dismiss(watcher: "subprocess.Popen[bytes]") -> None:
     """End the watch without a clean-up."""
     watcher.kill()
     watcher.wait(timeout=GRACE_S)
-    watcher.stdin.close()
+    if watcher.stdin is not None:
+        watcher.stdin.close()
 
 
 def clean_up(temp_dir: Path, log_dir: Path | None, named: Iterable[str] = ()) -> None:

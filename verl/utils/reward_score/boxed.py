@@ -4,7 +4,9 @@
 
 import re
 
-__all__ = ["boxed_content", "last_boxed_span", "unbox"]
+from verl.errors import RewardError
+
+__all__ = ["boxed_content", "last_boxed_only_string", "last_boxed_span", "remove_boxed", "unbox"]
 
 _OPEN = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|\\boxed (?=[^{\s])")
 
@@ -37,3 +39,16 @@ def boxed_content(text: str) -> str | None:
     """The content of the last box of an answer, or None."""
     span = last_boxed_span(text)
     return None if span is None else unbox(span)
+
+
+def last_boxed_only_string(string: str) -> str | None:
+    """The last `\\boxed{...}` with its command, or None."""
+    return last_boxed_span(string)
+
+
+def remove_boxed(s: str) -> str:
+    """The content of a `\\boxed{...}`."""
+    content = unbox(s)
+    if content is None:
+        raise RewardError("not a boxed expression", got=s, expected="\\boxed{...}")
+    return content

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from verl.errors import RewardError
-from verl.utils.reward_score.boxed import last_boxed_span, unbox
+from verl.utils.reward_score.boxed import last_boxed_only_string, last_boxed_span, remove_boxed
 
 __all__ = [
     "REMOVED_EXPRESSIONS",
@@ -117,16 +117,3 @@ def normalize_final_answer(final_answer: str) -> str:
     text = text.replace("$", "")
     without_commas = text.replace(",", "")
     return (without_commas if without_commas.isdigit() else text).strip()
-
-
-def last_boxed_only_string(string: str) -> str | None:
-    """The last `\\boxed{...}` with its command, or None."""
-    return last_boxed_span(string)
-
-
-def remove_boxed(s: str) -> str:
-    """The content of a `\\boxed{...}`."""
-    content = unbox(s)
-    if content is None:
-        raise RewardError("not a boxed expression", got=s, expected="\\boxed{...}")
-    return content

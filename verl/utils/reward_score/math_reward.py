@@ -4,8 +4,7 @@
 
 import re
 
-from verl.errors import RewardError
-from verl.utils.reward_score.boxed import boxed_content, last_boxed_span, unbox
+from verl.utils.reward_score.boxed import boxed_content, last_boxed_only_string, remove_boxed
 
 __all__ = [
     "compute_score",
@@ -31,19 +30,6 @@ def is_equiv(str1: str | None, str2: str | None, verbose: bool = False) -> bool:
     if str1 is None or str2 is None:
         return str1 is str2
     return _normalised(str1) == _normalised(str2)
-
-
-def last_boxed_only_string(string: str) -> str | None:
-    """The last `\\boxed{...}` with its command, or None."""
-    return last_boxed_span(string)
-
-
-def remove_boxed(s: str) -> str:
-    """The content of a `\\boxed{...}`."""
-    content = unbox(s)
-    if content is None:
-        raise RewardError("not a boxed expression", got=s, expected="\\boxed{...}")
-    return content
 
 
 def strip_string(string: str) -> str:

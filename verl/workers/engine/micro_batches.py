@@ -30,7 +30,8 @@ def count_globally(data: DataProto, dp_group: dist.ProcessGroup | None) -> Batch
     Rows with an empty mask are padding or aborted; counting them would make the loss depend on how a batch was
     padded.
     """
-    mask_BT = (data.batch["loss_mask"] if "loss_mask" in data.batch else data.batch["response_mask"]).bool()
+    tensors = data.tensors
+    mask_BT = (tensors["loss_mask"] if "loss_mask" in tensors else tensors["response_mask"]).bool()
     local = [float(mask_BT.sum()), float(mask_BT.any(-1).sum())]
     num_tokens, num_sequences = all_reduce_numbers(local, dp_group)
     return BatchCounts(max(1, int(num_tokens)), max(1, int(num_sequences)))
@@ -55,7 +56,7 @@ def split_rows(
             raise DataError(
                 "dynamic micro-batches need a token limit", where="ppo_max_token_len_per_gpu", got=max_token_len
             )
-        parts = _agree(effective_lengths(data.batch), max_token_len, dp_group)
+        parts = _agree(effective_lengths(data.tensors), max_token_len, dp_group)
         return [torch.tensor(part) for part in parts]
     rows = torch.arange(len(data))
     return list(rows.split(micro_batch_size or len(data)))

@@ -226,7 +226,7 @@ class HFRollout(BaseRollout):
         if meta.get("do_sample") is False:
             params["temperature"] = 0.0
         budget = int(self.config.response_length)
-        ids_BP, mask_BP = prompts.batch["input_ids"], prompts.batch["attention_mask"]
+        ids_BP, mask_BP = prompts.tensors["input_ids"], prompts.tensors["attention_mask"]
         rows = [
             Row(ids_P[mask_P.bool()].tolist(), params, budget) for ids_P, mask_P in zip(ids_BP, mask_BP, strict=True)
         ]

@@ -127,9 +127,10 @@ def replica_class(rollout: Any) -> type[RolloutReplica]:
     """The replica of `rollout.name`, or with `agent.custom_async_server` a replica or a server class of the user's."""
     registered = get_rollout_replica_class(rollout.name)
     custom = (rollout.get("agent") or {}).get("custom_async_server") or {}
-    if not custom.get("path"):
+    path, name = custom.get("path"), custom.get("name")
+    if not path:
         return registered
-    cls = load_extern_object(custom.get("path"), custom.get("name"))
+    cls = load_extern_object(str(path), str(name))
     # The file is not importable by name in the actor, so the class itself must travel.
     ray.cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])
     if issubclass(cls, RolloutReplica):

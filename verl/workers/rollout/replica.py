@@ -150,7 +150,7 @@ class RolloutReplica(ABC):
         return self._worker_cls or _standalone_worker_cls
 
     async def _start_workers(self, pool: Any) -> list[ActorHandle]:
-        prefix = f"rollout_{self.rollout_mode.value}_{self.replica_rank}{self._kind()}{self.name_suffix}"
+        prefix = f"rollout_{self.mode.value}_{self.replica_rank}{self._kind()}{self.name_suffix}"
         worker_cls = self.get_ray_class_with_init_args()
         self._owns_workers = True
         # Placement waits for the cluster with blocking calls of its own.
@@ -167,6 +167,13 @@ class RolloutReplica(ABC):
         """Start one server on each node of the replica."""
 
     # Facts
+
+    @property
+    def mode(self) -> RolloutMode:
+        """Where the engine lives; known once one of the `init_*` methods was called."""
+        if self.rollout_mode is None:
+            raise ConfigError(f"{self.server_id} has no place yet", remedy="await one of its init methods")
+        return self.rollout_mode
 
     @property
     def server_id(self) -> str:

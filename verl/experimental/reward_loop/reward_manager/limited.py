@@ -51,7 +51,7 @@ class RateLimitedRewardManager(SampleRewardManager):
     The limits hold per reward worker: set them to the service's quota divided by `reward.num_workers`.
     """
 
-    _semaphore: ClassVar[asyncio.Semaphore | None] = None
+    _semaphore: ClassVar[asyncio.Semaphore]
     _rpm_limiter: ClassVar[AsyncTokenBucket | None] = None
     _tpm_limiter: ClassVar[AsyncTokenBucket | None] = None
     _max_concurrent: ClassVar[int | None] = None

@@ -20,5 +20,5 @@ class vLLMReplica(OneNodeReplica):
 
     def engine_environment(self) -> dict[str, str]:
         platform = current_platform()
-        settings = EngineSettings(self.replica_rank, self.rollout_mode, platform.device_type, platform.vendor)
+        settings = EngineSettings(self.replica_rank, self.mode, platform.device_type, platform.vendor)
         return engine_environment(self.config, settings)
