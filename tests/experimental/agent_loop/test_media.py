@@ -3,19 +3,20 @@
 """Images from a parquet file through loader, prompt, trajectory, reward and engine's request; refused in training."""
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from loop_parts import make_config
+from loop_parts import make_config, make_row
 from omegaconf import OmegaConf
 from PIL import Image
 from scripted_client import ScriptedClient
 from vision_processor import PLACEHOLDERS, SIDE, picture, qwen_style, save_llava_style
 
-from verl.errors import DataError, UnsupportedError
+from verl.errors import DataError, UnsupportedError, VerlError
 from verl.experimental.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.postprocess import assemble
 from verl.experimental.agent_loop.scoring import RewardClient
@@ -178,3 +179,11 @@ def test_processors_whose_placeholders_cannot_be_told_apart_are_refused(llava: P
         exchange.narrow_media([1], hf_processor(str(llava)))
     with pytest.raises(UnsupportedError, match="got 'no processor'"):
         exchange.narrow_media([1], None)
+
+
+@pytest.mark.skipif(find_spec("qwen_vl_utils") is not None, reason="a reader of videos is installed")
+def test_a_video_without_a_reader_of_videos_says_what_to_install(llava: Path) -> None:
+    content = [{"type": "video", "video": "/films/a.mp4"}, {"type": "text", "text": "1"}]
+    row = make_row("", "3", raw_prompt=[{"role": "user", "content": content}])
+    with pytest.raises(VerlError, match=r"qwen_vl_utils.*videos"):
+        prompt_of(row, llava, SeeingClient())
