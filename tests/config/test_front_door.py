@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command line → configuration → run, with exit codes and messages that a user can act on."""
 
+import functools
 import json
 import os
 import subprocess
@@ -131,6 +132,24 @@ def test_keys_of_a_recipes_own_stay_readable(caplog: pytest.LogCaptureFixture) -
     assert config.trainer.my_switch == 3 and config.my_section == {"value": 4}
     assert composed.my_section.value == 4
     assert "trainer.my_switch, my_section" in caplog.text
+
+
+def test_keys_that_no_file_has_and_that_are_read_are_no_extensions(caplog: pytest.LogCaptureFixture) -> None:
+    added = {
+        "actor_rollout_ref.rollout.multi_turn.max_tokens_per_turn": 7,
+        "actor_rollout_ref.rollout.agent.group_deadline_s": 60.0,
+        "critic.loss_scale_factor": 5,
+        "trainer.wandb_proxy": "http://proxy",
+        "algorithm.gdpo_reward_keys": ["acc"],
+        "reward.timeout": 3.0,
+    }
+    with caplog.at_level("INFO", logger="verl"):
+        config, _ = load([*MINIMAL, *(f"+{key}={value}" for key, value in added.items())])
+    for key, value in added.items():
+        assert functools.reduce(getattr, key.split("."), config) == value
+    assert "left for extensions" not in caplog.text
+    with pytest.raises(ConfigError, match=r"max_tokens_per_turn.*got 0"):
+        load([*MINIMAL, "+actor_rollout_ref.rollout.multi_turn.max_tokens_per_turn=0"])
 
 
 @pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")

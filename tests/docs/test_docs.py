@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from config_keys import keys_in, settable
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
@@ -41,6 +42,14 @@ def test_paths_that_a_page_names_exist(page: Path) -> None:
             word = word.rstrip("),;")
             if word.startswith(ROOMS) and not re.search(r"[*<{…|]|\.\.\.", word):
                 assert (ROOT / word).exists(), word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_keys_that_a_page_names_can_be_set_as_it_writes_them(page: Path) -> None:
+    if page.name == "public_paths.md":
+        pytest.skip("names of modules and functions")
+    code = " ".join(re.findall(r"`([^`\n]+)`", page.read_text()))
+    assert [key for key in keys_in(code) if not settable(key)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

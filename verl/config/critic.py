@@ -55,6 +55,8 @@ class CriticConfig(Node):
     """Clip range of the value loss, > 0."""
     loss_agg_mode: str = "token-mean"
     """How token losses become one number; follows the actor's."""
+    loss_scale_factor: int | None = None
+    """Divisor of seq-mean-token-sum-norm; null: the response length."""
     engine: Any = field(default_factory=BaseConfig, compare=False, repr=False)
     """The engine's section under the name that it has for every backend; on FSDP2 it is `fsdp`."""
     optim: OptimizerConfig = field(default_factory=OptimizerConfig)

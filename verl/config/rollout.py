@@ -61,9 +61,19 @@ class MultiTurnConfig(Node):
     """Name in the tool-parser registry."""
     num_repeat_rollouts: int | None = None
     """Without effect; use `rollout.n`."""
+    max_tokens_per_turn: int | None = None
+    """Tokens of one turn of the policy; null: what `response_length` leaves."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "max_assistant_turns", "max_user_turns", "max_parallel_calls", "max_tool_response_length")
+        at_least(
+            self,
+            1,
+            "max_tokens_per_turn",
+            "max_assistant_turns",
+            "max_user_turns",
+            "max_parallel_calls",
+            "max_tool_response_length",
+        )
         one_of(self, "tool_response_truncate_side", ("left", "middle", "right"))
 
 
@@ -91,9 +101,14 @@ class AgentLoopConfig(Node):
     """A server class of yours."""
     agent_loop_manager_class: str | None = None
     """Refused when set."""
+    group_deadline_s: float | None = None
+    """Seconds that a prompt's trajectories may take, > 0; null: four hours."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "num_workers")
+        require(
+            self.group_deadline_s is None or self.group_deadline_s > 0, "group_deadline_s", self.group_deadline_s, "> 0"
+        )
         remedy = "write an agent loop (agent_loop_config_path)"
         refuse(self.agent_loop_manager_class, "agent_loop_manager_class", "another agent-loop manager", remedy)
 

@@ -69,6 +69,8 @@ class TrainerConfig(Node):
     """Only disable."""
     seed: int | None = None
     """One seed for data order, mini-batch order, engines and training ranks; null: each its own."""
+    wandb_proxy: str | None = None
+    """Proxy through which wandb is reached."""
     remove_previous_ckpt_in_save: bool = False
     """Older form of max_actor_ckpt_to_keep=1."""
 
