@@ -65,15 +65,8 @@ class MultiTurnConfig(Node):
     """Tokens of one turn of the policy; null: what `response_length` leaves."""
 
     def __post_init__(self) -> None:
-        at_least(
-            self,
-            1,
-            "max_tokens_per_turn",
-            "max_assistant_turns",
-            "max_user_turns",
-            "max_parallel_calls",
-            "max_tool_response_length",
-        )
+        at_least(self, 1, "max_assistant_turns", "max_user_turns", "max_tokens_per_turn")
+        at_least(self, 1, "max_parallel_calls", "max_tool_response_length")
         one_of(self, "tool_response_truncate_side", ("left", "middle", "right"))
 
 
