@@ -142,8 +142,8 @@ def test_a_name_that_is_built_in_another_way_is_not_counted_without_need(use: Us
 def test_nine_tenths_of_the_uses_work_whole() -> None:
     """A name that lacks one argument of upstream's does not count; the number here only rises."""
     whole = sum(use.uses for use in USES if not is_refused(use) and str(use) not in OTHERWISE)
-    assert whole == 861
-    assert whole / sum(use.uses for use in USES) >= 0.907
+    assert whole == 867
+    assert whole / sum(use.uses for use in USES) >= 0.913
 
 
 def test_a_misfit_is_noticed() -> None:

@@ -218,9 +218,6 @@ ROADS: dict[str, str] = {
     "verl.utils.profiler.profile.Profiler": _TORCH_PROFILER,
     "verl.utils.profiler.torch_profile": _TORCH_PROFILER,
     "verl.utils.qat": _QUANTIZED,
-    "verl.utils.rollout_skip": (
-        "Dumped rollouts are not used again: leave rollout.skip.enable=false, and dump with trainer.rollout_data_dir"
-    ),
     "verl.utils.sglang": _OTHER_ROLLOUT,
     "verl.utils.transferqueue_utils": _TRANSFER_QUEUE,
     "verl.utils.trtllm": _OTHER_ROLLOUT,

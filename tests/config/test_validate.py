@@ -73,6 +73,11 @@ def test_validation_on_the_trainer_is_left_out_and_says_who_validates(minimal: A
     assert "the rollout servers validate" in message
 
 
+def test_rollouts_from_disk_are_for_the_synchronous_trainers(minimal: Any) -> None:
+    assert "main_ppo" in refused(minimal, {f"{POLICY}.rollout.skip.enable": True}, UnsupportedError)
+    assert "repeat_last" in refused(minimal, {f"{POLICY}.rollout.skip.action": "always"})
+
+
 @pytest.mark.parametrize(
     ("key", "value", "use"),
     [

@@ -61,6 +61,7 @@ TABLE: tuple[tuple[str, int, str, bool], ...] = (
     ("verl.experimental.reward_loop*", 7, "reward", False),
     ("verl.experimental.dataset*", 7, "dataset", False),
     ("verl.experimental", 0, "root", False),
+    ("verl.utils.rollout_skip", 7, "agent_loop", False),
     ("verl.utils.reward_score*", 7, "reward_score", False),
     ("verl.utils.dataset*", 7, "dataset", False),
     ("verl.tools*", 7, "tools", False),

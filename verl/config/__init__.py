@@ -29,7 +29,6 @@ from verl.config.left_out import (
     QATEngineConfig,
     RouterReplayConfig,
     ServerConfig,
-    SkipConfig,
     TransferQueueConfig,
 )
 from verl.config.legacy_reward import migrate_legacy_reward_impl
@@ -61,6 +60,7 @@ from verl.config.rollout import (
     MultiTurnConfig,
     RolloutConfig,
     SamplingConfig,
+    SkipConfig,
     TraceConfig,
 )
 from verl.config.rollout_correction import RolloutCorrectionConfig

@@ -84,23 +84,6 @@ class MtpConfig(Node):
 
 
 @dataclass(frozen=True)
-class SkipConfig(Node):
-    """Reuse of dumped rollouts instead of generating."""
-
-    enable: bool = False
-    """Refused when true."""
-    dump_dir: str = "~/.verl/rollout_dump"
-    """Without effect."""
-    max_dump_step: int = 1
-    """Without effect."""
-    action: str = "cache"
-    """Without effect."""
-
-    def __post_init__(self) -> None:
-        refuse(self.enable, "enable", "skipping rollouts", "dump rollouts with trainer.rollout_data_dir")
-
-
-@dataclass(frozen=True)
 class PrometheusConfig(Node):
     """A Prometheus scrape file for the rollout servers."""
 

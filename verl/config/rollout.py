@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl.config.checks import at_least, between, one_of, refuse, refuse_all, require
-from verl.config.left_out import MtpConfig, PrometheusConfig, QATEngineConfig, ServerConfig, SkipConfig
+from verl.config.left_out import MtpConfig, PrometheusConfig, QATEngineConfig, ServerConfig
 from verl.config.node import Node
 from verl.config.profiler import ProfilerConfig
 from verl.errors import ConfigError
@@ -104,6 +104,24 @@ class AgentLoopConfig(Node):
         )
         remedy = "write an agent loop (agent_loop_config_path)"
         refuse(self.agent_loop_manager_class, "agent_loop_manager_class", "another agent-loop manager", remedy)
+
+
+@dataclass(frozen=True)
+class SkipConfig(Node):
+    """Batches from disk instead of generation, for work on the rest of a step; not in fully asynchronous training."""
+
+    enable: bool = False
+    """Write the batches of the first steps, and use those that are there."""
+    dump_dir: str = "~/.verl/rollout_dump"
+    """Where they lie, by experiment, batch size and lengths."""
+    max_dump_step: int = 1
+    """Steps that are written, the first ones, ≥ 0."""
+    action: str = "cache"
+    """A later step: cache generates, repeat takes the written ones in turn, repeat_last the last of them."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "max_dump_step")
+        one_of(self, "action", ("cache", "repeat", "repeat_last"))
 
 
 @dataclass(frozen=True)
@@ -246,7 +264,7 @@ class RolloutConfig(Node):
     trace: TraceConfig = field(default_factory=TraceConfig)
     """Spans of trajectories."""
     skip: SkipConfig = field(default_factory=SkipConfig)
-    """Reuse of dumped rollouts, left out."""
+    """Batches from disk instead of generation."""
     skip_tokenizer_init: bool = False
     """The engine loads no tokenizer: tokens go in and come out."""
     enable_rollout_routing_replay: bool = False

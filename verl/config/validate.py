@@ -115,6 +115,13 @@ def _check_fully_async(config: RunConfig, training: AsyncTrainingConfig) -> None
             raise ConfigError(
                 f"in fully asynchronous training {why}", where=where, got=got, remedy=f"set {where}={value}"
             )
+    if policy.rollout.skip.enable:
+        raise UnsupportedError(
+            "rollouts from disk are for the synchronous trainers",
+            where=f"{ROLLOUT}.skip.enable",
+            got=True,
+            remedy=f"set {ROLLOUT}.skip.enable=false, or use verl.trainer.main_ppo",
+        )
     if training.use_trainer_do_validate:
         raise UnsupportedError(
             "validation on the trainer's devices is not part of this package",

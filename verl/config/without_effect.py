@@ -49,7 +49,6 @@ LEFT_OUT_SECTIONS = (
     "*.qat",
     "*.mtp",
     "*.router_replay",
-    "*.rollout.skip",
     "*.prometheus",
     "reward.reward_model",
     "data.datagen",

@@ -4,6 +4,7 @@
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from verl.experimental.agent_loop.jobs import jobs_of
 from verl.protocol import DataProto
 from verl.trainer.ppo.generate_now import GenerateNow
 from verl.utils.dataset.loader import make_train_loader
+from verl.utils.rollout_skip import RolloutSkip
 
 N = 3
 
@@ -57,7 +59,14 @@ class Loops:
         )
 
 
-def source(loops: Loops, estimator: str = "grpo", rows: int = 8, batch: int = 2, epochs: int = 2) -> GenerateNow:
+def source(
+    loops: Loops,
+    estimator: str = "grpo",
+    rows: int = 8,
+    batch: int = 2,
+    epochs: int = 2,
+    skip: RolloutSkip | None = None,
+) -> GenerateNow:
     async def nothing() -> None: ...
 
     config = OmegaConf.create(
@@ -68,7 +77,7 @@ def source(loops: Loops, estimator: str = "grpo", rows: int = 8, batch: int = 2,
         }
     )
     data = OmegaConf.create({"train_batch_size": batch, "shuffle": False, "dataloader_num_workers": 0})
-    return GenerateNow(config, make_train_loader(Questions(rows), data), loops, nothing, row_multiple=1)
+    return GenerateNow(config, make_train_loader(Questions(rows), data), loops, nothing, row_multiple=1, skip=skip)
 
 
 def test_each_prompt_is_answered_by_a_group_of_its_own() -> None:
@@ -120,3 +129,32 @@ def test_a_resumed_source_has_the_batches_and_the_epoch_that_were_left(stop: int
     assert len(whole) == 8 and rest(first, stop) == whole[:stop]
     second.restore(first.position(), first.loader.state_dict())
     assert rest(second) == whole[stop:]
+
+
+def test_a_batch_from_disk_takes_the_place_of_that_of_its_step(tmp_path: Path) -> None:
+    def run() -> tuple[Loops, list[list[str]]]:
+        loops = Loops([])
+        rollout = {
+            "n": N,
+            "prompt_length": 1,
+            "response_length": 2,
+            "skip": {"enable": True, "dump_dir": str(tmp_path)},
+        }
+        config = OmegaConf.create(
+            {
+                "actor_rollout_ref": {"rollout": rollout},
+                "data": {"train_batch_size": 2},
+                "trainer": {"project_name": "p", "experiment_name": "e"},
+            }
+        )
+        skip = RolloutSkip(config, loops)
+        skip.wrap_generate_sequences()
+        batches = source(loops, skip=skip)
+        made = [asyncio.run(batches.next_batch(step, {})) for step in (1, 2)]
+        return loops, [batch.non_tensor_batch["uid"].tolist() for batch in made]
+
+    first, wanted = run()
+    second, found = run()
+    assert found == wanted and len(wanted[0]) == 2 * N
+    # One step is written unless more are asked for.
+    assert (len(first.calls), len(second.calls)) == (2, 1)

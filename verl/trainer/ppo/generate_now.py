@@ -17,6 +17,7 @@ from verl.trainer.ppo.batch_source import balance_batch, pad_with_masked_rows
 from verl.trainer.ppo.metric_utils import scores_of
 from verl.trainer.ppo.steps import Metrics
 from verl.utils.profiler import marked_timer
+from verl.utils.rollout_skip import RolloutSkip
 from verl.utils.trace import span
 
 
@@ -24,13 +25,20 @@ class GenerateNow:
     """A batch source that takes the next prompts and generates their trajectories before it returns."""
 
     def __init__(
-        self, config: Any, loader: Any, agent_loops: Any, after_generation: Callable[[], Any], row_multiple: int
+        self,
+        config: Any,
+        loader: Any,
+        agent_loops: Any,
+        after_generation: Callable[[], Any],
+        row_multiple: int,
+        skip: RolloutSkip | None = None,
     ) -> None:
         self.config = config
         self.loader = loader
         self.agent_loops = agent_loops
         self.after_generation = after_generation
         self.row_multiple = row_multiple
+        self.skip = skip
         self.version = 0
         self.epoch = 0
         self._rows: Iterator[dict[str, Any]] | None = None
@@ -43,6 +51,8 @@ class GenerateNow:
         prompts = DataProto.from_single_dict(rows)
         prompts.non_tensor_batch["uid"] = np.array(self.loader.uids, dtype=object)
         prompts.meta_info |= {"global_steps": self.version, "validate": False}
+        if self.skip is not None:
+            self.skip.record(prompts, global_steps=step)
         batch = await self._generate(prompts)
         await self.after_generation()
         metrics["training/epoch"] = self.epoch

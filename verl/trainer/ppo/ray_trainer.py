@@ -41,6 +41,7 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.validation import validate
 from verl.utils.dataset.loader import make_train_loader, make_val_loader
 from verl.utils.dataset.rl_dataset import create_rl_dataset
+from verl.utils.rollout_skip import RolloutSkip
 from verl.utils.trace import set_up_trace
 from verl.waits import current_waits
 from verl.workers.rollout.llm_server import LLMServerManager
@@ -175,12 +176,15 @@ class RayPPOTrainer:
         )
 
     def _generate_now(self, after_generation: Callable[[], Awaitable[Any]]) -> GenerateNow:
+        skip = RolloutSkip(self.typed, self.async_rollout_manager)
+        skip.wrap_generate_sequences()
         return GenerateNow(
             self.typed,
             self.train_dataloader,
             self.async_rollout_manager,
             after_generation,
             data_parallel_size(self.typed),
+            skip,
         )
 
     # -- the run ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from verl.config.left_out import (
     QATEngineConfig,
     RouterReplayConfig,
     ServerConfig,
-    SkipConfig,
 )
 from verl.config.model import HFModelConfig
 from verl.config.optimizer import FSDPOptimizerConfig, OptimizerConfig
@@ -29,6 +28,7 @@ from verl.config.rollout import (
     MultiTurnConfig,
     RolloutConfig,
     SamplingConfig,
+    SkipConfig,
     TraceConfig,
 )
 
