@@ -68,7 +68,7 @@ def load(path: str, model: Path, **config: Any) -> RLHFDataset:
 
 
 def prompt_of(row: dict[str, Any], model: Path, client: SeeingClient, n: int = 2, **config: Any) -> Any:
-    worker = AgentLoopWorker(make_config(model, **config), client)
+    worker = AgentLoopWorker(make_config(model, **config), llm_client=client)
     return asyncio.run(worker.generate_group(row, "u", n))[1]
 
 
