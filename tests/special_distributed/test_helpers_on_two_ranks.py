@@ -85,6 +85,8 @@ def test_seconds_of_the_ranks_come_together(results: Callable) -> None:
         assert found["most"] == {"step": 6.0, "gen": 1.0}
         assert found["total"] == {"step": 8.0, "gen": 2.0}
         assert found["tail"] == (0.5, 2.0, 6.0)
+        # As many numbers, of other things: their mean would be nonsense.
+        assert "different things" in found["differing"] and "['save', 'test']" in found["differing"]
 
 
 def test_a_model_that_only_rank_zero_read_computes_like_one(results: Callable, tiny_model_dir: Path) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, SequentialSampler
 
 from verl.errors import ConfigError
 from verl.experimental.dataset.sampler import AbstractCurriculumSampler
-from verl.utils.dataset.loader import make_sampler, make_train_loader, make_val_loader
+from verl.utils.dataset.loader import RowLoader, make_sampler, make_train_loader, make_val_loader
+from verl.utils.dataset.rl_dataset import collate_fn
 
 
 class Rows(Dataset):
@@ -52,6 +53,17 @@ def test_each_epoch_has_an_order_of_its_own_that_repeats() -> None:
     assert [rows_of(again) for _ in range(3)] == epochs
     assert rows_of(loader(10, seed=4)) != epochs[0]
     assert rows_of(loader(8, shuffle=False)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_last_rows_of_an_epoch_may_be_kept(workers: int) -> None:
+    rows = Rows(10)
+    kept = RowLoader(rows, 4, SequentialSampler(rows), drop_last=False, num_workers=workers, collate_fn=collate_fn)
+    places = []
+    for batch in kept:
+        places.append((len(batch["row"]), kept.uids[-1], kept.rows_done))
+    assert places == [(4, "0-3-3", 4), (4, "0-7-7", 8), (2, "0-9-9", 10)]
+    assert len(kept) == 3 and kept.epoch == 1
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -100,9 +100,11 @@ class RowLoader(DataLoader):
             self.row_sampler.set_epoch(self.epoch)
         self._resumable.skip = self.rows_done
         for batch in super().__iter__():
-            rows = [self._resumable.given.popleft() for _ in range(self.batch_size)]
+            # Fewer where the last batch of an epoch is kept.
+            given = self._resumable.given
+            rows = [given.popleft() for _ in range(min(self.batch_size, len(given)))]
             self.uids = [f"{self.epoch}-{int(row)}-{place}" for place, row in enumerate(rows, start=self.rows_done)]
-            self.rows_done += self.batch_size
+            self.rows_done += len(rows)
             yield batch
         self.epoch, self.rows_done = self.epoch + 1, 0
 

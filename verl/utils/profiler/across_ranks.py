@@ -3,18 +3,29 @@
 """Seconds of all ranks: together, apart, and how far the slow ones are from the rest."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from verl.errors import DataError
+
 __all__ = ["gather_timing", "reduce_timing", "topk_reduce_ratio_min_max"]
+
+T = TypeVar("T")
 
 
 def gather_timing(timing_raw: Mapping[str, float]) -> dict[str, list[float]]:
-    """Each name's seconds on every rank, in rank order; all ranks need the same names."""
-    everywhere = _gather([float(timing_raw[name]) for name in sorted(timing_raw)])
-    return {name: everywhere[:, index].tolist() for index, name in enumerate(sorted(timing_raw))}
+    """Each name's seconds on every rank, in rank order; ranks with other names than this one's are an error."""
+    everywhere = _gather({name: float(seconds) for name, seconds in timing_raw.items()})
+    for rank, timing in enumerate(everywhere):
+        if timing.keys() != timing_raw.keys():
+            raise DataError(
+                "the ranks have timed different things",
+                where=f"rank {rank}",
+                got=sorted(timing.keys() ^ timing_raw.keys()),
+            )
+    return {name: [timing[name] for timing in everywhere] for name in sorted(timing_raw)}
 
 
 def reduce_timing(timing_raw: Mapping[str, float], reduce_op: Any = dist.ReduceOp.AVG) -> dict[str, float]:
@@ -31,15 +42,15 @@ def reduce_timing(timing_raw: Mapping[str, float], reduce_op: Any = dist.ReduceO
 
 def topk_reduce_ratio_min_max(timing: float, k: int = 10) -> tuple[float, float, float]:
     """Share of ranks above the (100 - `k`)th percentile of the seconds, smallest seconds, largest seconds."""
-    seconds = _gather([float(timing)])[:, 0]
+    seconds = torch.tensor(_gather(float(timing)), dtype=torch.float64)
     slow = seconds > torch.quantile(seconds, 1 - k / 100)
     return slow.double().mean().item(), seconds.min().item(), seconds.max().item()
 
 
-def _gather(values: list[float]) -> torch.Tensor:
-    """[ranks, values] in float64; one row without a process group."""
+def _gather(value: T) -> list[T]:
+    """The value of every rank, in rank order; one value without a process group."""
     if not dist.is_initialized():
-        return torch.tensor([values], dtype=torch.float64)
+        return [value]
     parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, values)
-    return torch.tensor(parts, dtype=torch.float64)
+    dist.all_gather_object(parts, value)
+    return parts
