@@ -243,6 +243,20 @@ def test_without_staleness_the_asynchronous_trainer_is_the_synchronous_one(
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6), name
 
 
+TOKEN_BASELINE = [
+    "actor_rollout_ref.actor.calculate_sum_pi_squared=True",
+    "algorithm.rollout_correction.bypass_mode=False",
+]
+PF_PPO = [
+    "algorithm.adv_estimator=gae",
+    "algorithm.use_pf_ppo=True",
+    "critic.model.path=${actor_rollout_ref.model.path}",
+    "critic.optim.lr=1e-3",
+    "critic.ppo_max_token_len_per_gpu=1024",
+    "critic.fsdp.dtype=float32",
+]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
@@ -258,6 +272,14 @@ def test_without_staleness_the_asynchronous_trainer_is_the_synchronous_one(
         ["actor_rollout_ref.actor.use_kl_loss=True"],
         ["actor_rollout_ref.rollout.checkpoint_engine.backend=shm"],
         ["actor_rollout_ref.rollout.checkpoint_engine.backend=disk"],
+        [*PF_PPO, "trainer.n_gpus_per_node=2", "algorithm.pf_ppo.reweight_method=max_min"],
+        [
+            "algorithm.adv_estimator=tir_optimal_token_baseline",
+            "async_training.trigger_parameter_sync_step=2",
+            "trainer.n_gpus_per_node=2",
+            "algorithm.rollout_correction.rollout_is=token",
+            *TOKEN_BASELINE,
+        ],
     ],
     ids=lambda overrides: ",".join(item.split(".")[-1] for item in overrides),
 )
@@ -271,20 +293,6 @@ def test_every_mode_runs_to_its_end(launch: Callable[..., Job], overrides: list[
     if "async_training.max_version_lag=1" in overrides:
         assert all(record["fully_async/staleness/trajectory_age_max"] <= 1 for record in data)
     assert job.leftovers() == {}
-
-
-TOKEN_BASELINE = [
-    "actor_rollout_ref.actor.calculate_sum_pi_squared=True",
-    "algorithm.rollout_correction.bypass_mode=False",
-]
-PF_PPO = [
-    "algorithm.adv_estimator=gae",
-    "algorithm.use_pf_ppo=True",
-    "critic.model.path=${actor_rollout_ref.model.path}",
-    "critic.optim.lr=1e-3",
-    "critic.ppo_max_token_len_per_gpu=1024",
-    "critic.fsdp.dtype=float32",
-]
 
 
 @pytest.mark.long
