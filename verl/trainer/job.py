@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from verl.config.local_files import refuse_missing_models
 from verl.config.manifest import write_manifest
 from verl.config.run_lock import acquire_run_lock
 from verl.errors import PeerLost, VerlError
@@ -47,6 +48,8 @@ def run_job(config: Any, task_runner_class: Any, runner_config: Any = None) -> i
         logger.info("run directory: %s", out)
         job = init_ray(config.ray_kwargs, runtime_env=get_ppo_ray_runtime_env(), log_dir=out / "logs")
         try:
+            if job.owns_cluster:
+                refuse_missing_models(config)
             return _drive(runner_config if runner_config is not None else config, task_runner_class)
         finally:
             job.shutdown()

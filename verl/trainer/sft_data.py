@@ -5,6 +5,7 @@
 Shapes: B conversations of this rank's share, G of all ranks, S tokens of the longest.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +65,8 @@ def train_loader(dataset: Any, data_config: Any, *, rank: int, world_size: int, 
     )
     return make_train_loader(
         dataset,
-        {"dataloader_num_workers": data_config.get("num_workers", 0)},
+        # More processes than cores read no faster.
+        {"dataloader_num_workers": min(data_config.get("num_workers", 0), len(os.sched_getaffinity(0)))},
         batch_size=total // world_size,
         sampler=sampler,
         collate=list,

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
-from verl.errors import DataError
+from verl.errors import ConfigError, DataError
 from verl.utils.fs import copy_to_local
 from verl.utils.plain import to_plain
 
@@ -114,7 +114,15 @@ def load_with_template(model_config: Any, load: Callable[..., Any]) -> Any:
     """What `load` (`hf_tokenizer` or `hf_processor`) finds for a model's section."""
     path = model_config.get("tokenizer_path", None) or model_config.path
     local = copy_to_local(path, use_shm=bool(model_config.get("use_shm", False)))
-    loaded = load(local, trust_remote_code=bool(model_config.get("trust_remote_code", False)))
+    try:
+        loaded = load(local, trust_remote_code=bool(model_config.get("trust_remote_code", False)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no tokenizer can be read ({error})",
+            where="model.tokenizer_path" if model_config.get("tokenizer_path", None) else "model.path",
+            got=path,
+            expected="a directory with a tokenizer's files, or the name of a model in the local hub cache",
+        ) from error
     template = model_config.get("custom_chat_template", None)
     if loaded is not None and template is not None:
         loaded.chat_template = template

@@ -101,6 +101,10 @@ def test_lists_patterns_directories_spaces_and_home(tmp_path: Path, monkeypatch:
         load(f"{folder}/no*match.parquet")
     with pytest.raises(DataError, match="no such file"):
         load(str(folder / "absent.parquet"))
+    absent = str(folder / "absent.parquet")
+    for key in ("train_files", "val_files"):
+        with pytest.raises(DataError, match=rf"data\.{key}: no such file"):
+            load(absent, **{key: absent})
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no file"):
         load(str(tmp_path / "empty"))

@@ -62,6 +62,12 @@ def read_rows(paths: Sequence[str]) -> pa.Table:
         ) from error
 
 
+def key_of(data_files: Any, data_config: Any) -> str:
+    """The key that these files were given by, for messages: `data.train_files`, `data.val_files`, or neither."""
+    given = (key for key in ("train_files", "val_files") if data_config.get(key, None) == data_files)
+    return f"data.{key}" if (key := next(given, None)) else "data files"
+
+
 def _expand(entry: str, where: str) -> list[str]:
     path = os.path.expanduser(entry)
     if os.path.isfile(path):

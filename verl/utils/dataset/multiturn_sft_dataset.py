@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from verl.errors import ConfigError, DataError, UnsupportedError
 from verl.utils.chat_template import apply_chat_template, extract_system_prompt_and_generation
 from verl.utils.dataset.dataset_utils import DatasetPadMode
-from verl.utils.dataset.files import read_rows, resolve_data_files
+from verl.utils.dataset.files import key_of, read_rows, resolve_data_files
 from verl.utils.plain import to_plain
 
 __all__ = ["MultiTurnSFTDataset"]
@@ -56,7 +56,7 @@ class MultiTurnSFTDataset(Dataset):
         self.rows = self._read(parquet_files, max_samples)
 
     def _read(self, files: str | Sequence[str], max_samples: int) -> list[dict[str, Any]]:
-        paths = resolve_data_files(files)
+        paths = resolve_data_files(files, where=key_of(files, self.config))
         table = read_rows(paths)
         if self.messages_key not in table.column_names:
             raise DataError(

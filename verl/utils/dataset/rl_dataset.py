@@ -20,7 +20,7 @@ from verl.errors import ConfigError, DataError, UnsupportedError
 from verl.protocol.columns import object_column
 from verl.tools.utils.tool_registry import tool_schemas_from_config
 from verl.utils.chat_template import render_prompt
-from verl.utils.dataset.files import read_rows, resolve_data_files
+from verl.utils.dataset.files import key_of, read_rows, resolve_data_files
 from verl.utils.dataset.vision_utils import fetch_media
 from verl.utils.import_utils import load_extern_object
 from verl.utils.plain import to_plain
@@ -86,7 +86,10 @@ class RLHFDataset(Dataset):
         import datasets
 
         self.files = resolve_data_files(
-            self.data_files, cache_dir=self.config.get("cache_dir", None), use_shm=self.config.get("use_shm", False)
+            self.data_files,
+            where=key_of(self.data_files, self.config),
+            cache_dir=self.config.get("cache_dir", None),
+            use_shm=self.config.get("use_shm", False),
         )
         self.dataframe = datasets.Dataset(read_rows(self.files))
         self._check_columns()
