@@ -99,8 +99,9 @@ def test_a_prompt_has_the_same_uid_in_every_run_and_another_in_every_epoch() -> 
 
 
 def test_remax_compares_with_one_greedy_answer_a_prompt() -> None:
-    loops = Loops([0.2, 0.6])
-    batch = asyncio.run(source(loops, "remax").next_batch(1, {}))
+    loops, metrics = Loops([0.2, 0.6]), {}
+    batch = asyncio.run(source(loops, "remax").next_batch(1, metrics))
+    assert metrics["timing_s/gen_max"] >= 0
     assert sorted(len(call) for call in loops.calls) == [2, 2 * N]
     assert batch.batch["reward_baselines"].tolist() == pytest.approx([0.2] * N + [0.6] * N)
 

@@ -53,7 +53,7 @@ class GenerateNow:
         prompts.meta_info |= {"global_steps": self.version, "validate": False}
         if self.skip is not None:
             self.skip.record(prompts, global_steps=step)
-        batch = await self._generate(prompts)
+        batch = await self._generate(prompts, metrics)
         await self.after_generation()
         metrics["training/epoch"] = self.epoch
         metrics |= {f"timing_s/{name}": value for name, value in batch.meta_info.get("timing", {}).items()}
@@ -62,14 +62,24 @@ class GenerateNow:
             metrics |= balance_batch(batch, self.row_multiple)
         return batch
 
-    async def _generate(self, prompts: DataProto) -> DataProto:
-        """`rollout.n` answers to each prompt; for ReMax beside one greedy answer, whose reward is their baseline."""
+    async def _generate(self, prompts: DataProto, metrics: Metrics) -> DataProto:
+        """`rollout.n` answers to each prompt; for ReMax beside one greedy answer, whose reward is their baseline.
+
+        `timing_s/gen_max` is the time of the greedy answers, which are written at the same time.
+        """
         n = self.config.actor_rollout_ref.rollout.n
         several = self.agent_loops.generate_sequences(prompts.repeat(repeat_times=n, interleave=True))
         if self.config.algorithm.adv_estimator != AdvantageEstimator.REMAX:
             return await several
         greedy = replace(prompts, meta_info=prompts.meta_info | {"do_sample": False})
-        batch, answers = await asyncio.gather(several, self.agent_loops.generate_sequences(greedy))
+        timing_raw: dict[str, float] = {}
+
+        async def answer_greedily() -> DataProto:
+            with marked_timer("gen_max", timing_raw):
+                return await self.agent_loops.generate_sequences(greedy)
+
+        batch, answers = await asyncio.gather(several, answer_greedily())
+        metrics["timing_s/gen_max"] = timing_raw["gen_max"]
         # An answer that could not be scored is no baseline of 0: its prompt takes no part.
         rewards = [math.nan if score is None else score for score in scores_of(answers, "rm_scores")]
         batch.batch["reward_baselines"] = torch.tensor(rewards).repeat_interleave(n)
