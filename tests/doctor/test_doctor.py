@@ -46,12 +46,18 @@ def test_every_value_says_where_it_comes_from() -> None:
 def test_keys_that_nobody_reads_are_named() -> None:
     config, _, _ = loaded("+trainer.mine=1", "+actor_rollout_ref.actor.megatron.x=1")
     assert unread_keys(config) == ["trainer.mine"]
+    # The actor shows the model and its engine too; each key is named once, where it was set.
+    mine = ["actor_rollout_ref.actor.fsdp_config.mine", "actor_rollout_ref.model.mine"]
+    assert unread_keys(loaded(*(f"+{key}=1" for key in mine))[0]) == mine
 
 
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        (["actor_rollout_ref.model.path=/no/such/model"], "actor_rollout_ref.model.path"),
+        (
+            ["actor_rollout_ref.model.path=/no/such/model", "critic.model.path=/no/such/model"],
+            "actor_rollout_ref.model.path",
+        ),
         (["data.train_files=/no/such/file"], "data.train_files"),
         (["+trainer.mine=1"], "trainer.mine"),
         (["data.train_batch_size=3"], "configuration"),
@@ -96,6 +102,7 @@ def test_memory_counts_the_shards_that_the_engine_will_make(tmp_path: Path, fsdp
     (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     config, _, _ = loaded(
         f"actor_rollout_ref.model.path={tmp_path}",
+        f"critic.model.path={tmp_path}",
         "trainer.n_gpus_per_node=2",
         f"actor_rollout_ref.actor.fsdp_config.fsdp_size={fsdp_size}",
     )
@@ -114,7 +121,9 @@ def test_parameters_are_counted_from_the_files_headers(tmp_path: Path) -> None:
 def test_a_model_that_cannot_fit_is_named(tmp_path: Path) -> None:
     header = b'{"w":{"dtype":"F32","shape":[1000000,1000000],"data_offsets":[0,0]}}'
     (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    config, _, _ = loaded(f"actor_rollout_ref.model.path={tmp_path}", "trainer.n_gpus_per_node=1")
+    config, _, _ = loaded(
+        f"actor_rollout_ref.model.path={tmp_path}", f"critic.model.path={tmp_path}", "trainer.n_gpus_per_node=1"
+    )
     found = [finding for finding in preflight(config) if finding.name == "memory"]
     assert found[0].problem and "1000000.0 M parameters" in found[0].value
 
@@ -144,6 +153,7 @@ def test_the_command_prints_three_parts_and_its_exit_code_tells_the_verdict(tmp_
         f"data.train_files={tmp_path}/rows.parquet",
         "data.val_files=null",
         f"actor_rollout_ref.model.path={tmp_path}/model",
+        f"critic.model.path={tmp_path}/model",
     ]
     command = [sys.executable, "-m", "verl.doctor", *MINIMAL, *files, f"trainer.default_local_dir={tmp_path}/out"]
     good = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,7 +6,9 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -135,12 +137,14 @@ def unread_keys(config: RunConfig) -> list[str]:
     """Keys that no field holds: left for extensions, or belonging to a backend that is left out and set by hand."""
     found: list[str] = []
 
-    def visit(node: object, path: str) -> None:
+    def visit(node: Any, path: str) -> None:
         for name in node.__dict__.get("_extras", {}):
             found.append(f"{path}{name}")
-        for name, value in vars(node).items():
-            if hasattr(value, "__dataclass_fields__"):
-                visit(value, f"{path}{name}.")
+        for item in fields(node):
+            # A field that is not compared shows another section.
+            value = node.__dict__.get(item.name) if item.compare else None
+            if is_dataclass(value):
+                visit(value, f"{path}{item.name}.")
 
     visit(config, "")
     return [path for path in found if not foreign_backend(path)]
