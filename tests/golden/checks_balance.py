@@ -269,13 +269,17 @@ def check_advantage_names(m):
         MINE = "mine"
 
     assert m.AdvantageEstimator("gae") is m.AdvantageEstimator.GAE
+    real = m.ADV_ESTIMATOR_REGISTRY
     m.ADV_ESTIMATOR_REGISTRY = Registry("advantage estimator", "algorithm.adv_estimator")
-    for name in ("plain", Name.MINE, m.AdvantageEstimator.RLOO):
-        function = m.register_adv_est(name)(lambda: None)
-        assert m.get_adv_estimator_fn(name) is function
-    assert set(m.ADV_ESTIMATOR_REGISTRY) == {"plain", "mine", "rloo"}
-    assert m.get_adv_estimator_fn("mine") is m.get_adv_estimator_fn(Name.MINE)
-    refused(lambda: m.get_adv_estimator_fn("plane"), "plain")
+    try:
+        for name in ("plain", Name.MINE, m.AdvantageEstimator.RLOO):
+            function = m.register_adv_est(name)(lambda: None)
+            assert m.get_adv_estimator_fn(name) is function
+        assert set(m.ADV_ESTIMATOR_REGISTRY) == {"plain", "mine", "rloo"}
+        assert m.get_adv_estimator_fn("mine") is m.get_adv_estimator_fn(Name.MINE)
+        refused(lambda: m.get_adv_estimator_fn("plane"), "plain")
+    finally:
+        m.ADV_ESTIMATOR_REGISTRY = real
 
 
 # --- rollout_correction.apply --------------------------------------------------------------------------------------
