@@ -59,7 +59,7 @@ def current_waits() -> list[Wait]:
 
 def expired(what: str, whom: str, deadline_s: float, remedy: str | None = None) -> WaitTimeout:
     """The error for a wait that ran out, naming the silent peer."""
-    return WaitTimeout(f"no {what} from {whom} within {deadline_s:.1f} s", remedy=remedy)
+    return WaitTimeout(f"waited {deadline_s:.1f} s for {what} from {whom}", remedy=remedy)
 
 
 async def bounded(awaitable: Awaitable[T], *, what: str, whom: str, deadline_s: float, remedy: str | None = None) -> T:

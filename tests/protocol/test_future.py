@@ -55,5 +55,5 @@ def test_plain_futures_and_whatever_makes_one_need_no_fetch(monkeypatch: pytest.
 
     assert DataProtoFuture.concat([ready, Reference()]).get().batch["x"].tolist() == [1, 2, 1, 2]
     monkeypatch.setattr(future_module, "DEFAULT_DEADLINE_S", 0.05)
-    with pytest.raises(WaitTimeout, match=r"no value from <Future .*pending>"):
+    with pytest.raises(WaitTimeout, match=r"for value from <Future .*pending>"):
         DataProtoFuture.concat([Future()]).get()

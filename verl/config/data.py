@@ -130,8 +130,3 @@ class DataConfig(Node):
         one_of(self, "truncation", ("error", "left", "right", "middle"))
         remedy = "set actor_rollout_ref.model.custom_chat_template"
         refuse(self.chat_template_func, "chat_template_func", "a function in place of the chat template", remedy)
-
-    @property
-    def loader_batch_size(self) -> int:
-        """Rows that the loader yields at a time."""
-        return self.train_batch_size if self.gen_batch_size is None else self.gen_batch_size

@@ -18,7 +18,7 @@ import ray
 
 from verl.errors import ConfigError
 from verl.single_controller.ray import reaper
-from verl.single_controller.ray.bootstrap import control_actor_options, init_ray
+from verl.single_controller.ray.bootstrap import init_ray
 from verl.single_controller.ray.runtime_env import merge_runtime_env
 
 # Generous: the machine may be busy with other tests. What is asserted is that it happens at all.
@@ -198,11 +198,6 @@ def test_the_users_environment_wins_variable_by_variable() -> None:
     assert merge_runtime_env(None, None) == {}
     with pytest.raises(ConfigError, match=r"env_vars.*'N': 1"):
         merge_runtime_env({"env_vars": {"N": 1}}, None)
-
-
-def test_control_actors_hold_no_cpu_and_are_not_restarted() -> None:
-    options = control_actor_options(name="queue")
-    assert options == {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "name": "queue"}
 
 
 def test_whoever_only_reads_a_log_is_not_a_process_of_the_cluster(tmp_path: Path) -> None:

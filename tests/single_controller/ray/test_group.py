@@ -162,7 +162,7 @@ def test_a_worker_whose_init_fails_raises_its_own_error_with_the_rank(plain: Ray
 def test_a_worker_whose_init_hangs_is_named_when_the_start_deadline_ends(plain: RayWorkerGroup) -> None:
     # On a busy machine the processes themselves may take that long; then it is they who are named.
     with pytest.raises(
-        WaitTimeout, match=r"no (__init__ from slow rank 1 \(pid \d+|start of the process from .*slow rank 1)"
+        WaitTimeout, match=r"for (__init__ from slow rank 1 \(pid \d+|start of the process from .*slow rank 1)"
     ):
         RayWorkerGroup(
             plain.resource_pool,

@@ -82,7 +82,7 @@ def test_resources_that_others_hold_are_waited_for_until_the_deadline() -> None:
     held = hold_every_cpu()
     pool = RayResourcePool([2], name_prefix="late", placement_deadline_s=1.0)
     with pytest.raises(
-        WaitTimeout, match=r"room for \[2\] slots of .*Ray \(late\); free now: .*within 1.0 s.*another job"
+        WaitTimeout, match=r"waited 1\.0 s for room for \[2\] slots of .*Ray \(late\); free now: .*another job"
     ):
         pool.get_placement_groups()
     for group in held:

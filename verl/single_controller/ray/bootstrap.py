@@ -151,8 +151,3 @@ def _object_store_bytes() -> int:
     """At most a gigabyte and at most half of what shared memory has left, at least Ray's minimum."""
     free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else DEFAULT_OBJECT_STORE_BYTES
     return max(80 << 20, min(DEFAULT_OBJECT_STORE_BYTES, free // 2))
-
-
-def control_actor_options(**options: Any) -> dict[str, Any]:
-    """Ray options of an actor that only coordinates: no CPU of its own, never restarted behind our back."""
-    return {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **options}
