@@ -7,8 +7,10 @@ hour, and needs the package indexes.
 """
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,9 +51,19 @@ def run(commands: list[str], checkout: Path, environment: str = ".venv") -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One clone for all blocks that use what `make` sets up."""
-    return clone(tmp_path_factory.mktemp("real") / "checkout")
+    place = tmp_path_factory.mktemp("real")
+    yield clone(place / "checkout")
+    # An environment takes three gigabytes, and pytest keeps what three runs left.
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory that goes away with the environments in it."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
 
 
 def makes_an_environment(block: Block) -> bool:
@@ -77,27 +89,27 @@ def test_a_block_runs_in_a_fresh_clone(block: Block, checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("block", those(True), ids=str)
-def test_a_block_makes_an_environment_that_holds_together(block: Block, tmp_path: Path) -> None:
-    place = clone(tmp_path / "checkout")
+def test_a_block_makes_an_environment_that_holds_together(block: Block, place: Path) -> None:
+    checkout = clone(place / "checkout")
     if "dist/" in block.text:
         # What the page says of the wheel: `make release` leaves it in dist/.
-        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(place / "dist"), "."]
-        subprocess.run(command, cwd=clone(tmp_path / "source"), check=True, capture_output=True)
-    run(block.commands_to_run(), place)
-    checked = run([f"PYTHON={place}/.venv/bin/python bash docker/scripts/check.sh"], place)
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(checkout / "dist"), "."]
+        subprocess.run(command, cwd=clone(place / "source"), check=True, capture_output=True)
+    run(block.commands_to_run(), checkout)
+    checked = run([f"PYTHON={checkout}/.venv/bin/python bash docker/scripts/check.sh"], checkout)
     assert "torch 2.13.0+cpu" in checked and "the configuration composes" in checked
-    assert run(["python -c 'import transformers, vllm; print(vllm.__version__)'"], place).startswith("0.32.0")
+    assert run(["python -c 'import transformers, vllm; print(vllm.__version__)'"], checkout).startswith("0.32.0")
 
 
-def test_the_block_for_an_image_adds_the_package_to_what_is_there(tmp_path: Path) -> None:
+def test_the_block_for_an_image_adds_the_package_to_what_is_there(place: Path) -> None:
     (block,) = [block for block in BLOCKS if block.page == "docs/hardware/cuda.md"]
-    place = clone(tmp_path / "checkout")
-    image = tmp_path / "image"
+    checkout = clone(place / "checkout")
+    image = place / "image"
     subprocess.run(["python3.11", "-m", "venv", str(image)], check=True)
     # An image has torch; the tool that names what is missing reads requirements by `packaging`, which vLLM brings.
-    run([f"pip install -q packaging {' '.join(TORCH)}"], place, "../image")
+    run([f"pip install -q packaging {' '.join(TORCH)}"], checkout, "../image")
     assert block.commands_to_run() == block.commands()
-    run(block.commands_to_run(), place, "../image")
-    version, file, torch = run([f"cd / && python -c '{VERSIONS}'"], place, "../image").split()
-    assert torch == "2.13.0+cpu" and file == str(place / "verl" / "__init__.py") and version
-    assert run(["python tools/missing_requirements.py"], place, "../image") == ""
+    run(block.commands_to_run(), checkout, "../image")
+    version, file, torch = run([f"cd / && python -c '{VERSIONS}'"], checkout, "../image").split()
+    assert torch == "2.13.0+cpu" and file == str(checkout / "verl" / "__init__.py") and version
+    assert run(["python tools/missing_requirements.py"], checkout, "../image") == ""
