@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from verl.protocol import DataProto
 from verl.utils.checkpoint import hf_export
-from verl.utils.distributed import initialize_global_process_group
+from verl.utils.distributed import initialize_global_process_group, leave_process
 from verl.workers.engine import EngineRegistry, FSDPEngine
 from verl.workers.engine.fsdp import build
 
@@ -261,7 +261,7 @@ def main() -> None:
         except Exception:
             result = {"failure": traceback.format_exc()}
         torch.save(result, out / f"{name}-{dist.get_rank()}.pt")
-    dist.destroy_process_group()
+    leave_process(0)
 
 
 if __name__ == "__main__":

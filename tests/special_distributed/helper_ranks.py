@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from verl.protocol import DataProto
 from verl.utils import fsdp_utils, ulysses
-from verl.utils.distributed import initialize_global_process_group
+from verl.utils.distributed import initialize_global_process_group, leave_process
 from verl.utils.profiler.performance import gather_timing, reduce_timing, topk_reduce_ratio_min_max
 from verl.workers.engine.fsdp.build import create_device_mesh
 from verl.workers.sharding_manager.fsdp_ulysses import FSDPUlyssesShardingManager
@@ -145,7 +145,7 @@ def main() -> None:
     for check in CHECKS:
         torch.save(check(model_dir), out / f"{check.__name__}-{dist.get_rank()}.pt")
         dist.barrier()
-    dist.destroy_process_group()
+    leave_process(0)
 
 
 if __name__ == "__main__":

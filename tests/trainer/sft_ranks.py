@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from verl.trainer.sft_data import even_out, to_batch
-from verl.utils.distributed import destroy_global_process_group, initialize_global_process_group
+from verl.utils.distributed import initialize_global_process_group, leave_process
 
 
 def main(out: Path) -> None:
@@ -24,7 +24,7 @@ def main(out: Path) -> None:
         for ids, mask, learned in zip(batch["input_ids"], batch["attention_mask"], batch["loss_mask"], strict=True)
     ]
     (out / f"rows-{rank}.json").write_text(json.dumps(kept))
-    destroy_global_process_group()
+    leave_process(0)
 
 
 if __name__ == "__main__":

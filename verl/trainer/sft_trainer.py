@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,6 +40,7 @@ from verl.utils.distributed import (
     all_reduce_numbers,
     destroy_global_process_group,
     initialize_global_process_group,
+    leave_process,
     succeed_together,
 )
 from verl.utils.import_utils import import_external_libs
@@ -301,7 +301,7 @@ def main() -> None:
         config_name="sft_trainer_engine",
         build=build_sft_config,
     )
-    sys.exit(code)
+    leave_process(code)
 
 
 if __name__ == "__main__":
