@@ -104,8 +104,10 @@ def test_a_package_that_no_index_has_is_an_error_with_the_command(place: Path, t
 
 def test_make_keeps_the_interpreter_of_the_environment_that_is_there(tmp_path: Path) -> None:
     def told(*arguments: str) -> str:
+        # Not as a part of the make that may run these tests.
+        alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
         command = ["make", "-n", "-f", str(ROOT / "Makefile"), "setup", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=True).stdout
 
     assert ".venv" not in told()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
