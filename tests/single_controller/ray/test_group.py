@@ -116,7 +116,9 @@ def test_ranks_get_their_facts_and_one_rendezvous(plain: RayWorkerGroup) -> None
 
 
 def test_a_process_loads_no_more_than_its_worker_needs(plain: RayWorkerGroup) -> None:
-    assert plain.call("torch_is_loaded") == [False, False]
+    # A build for devices has to be asked whether there is one.
+    asked = bool(torch.version.cuda or torch.version.hip)
+    assert plain.call("torch_is_loaded") == [asked, asked]
 
 
 def test_the_group_keeps_its_own_variables(plain: RayWorkerGroup) -> None:
