@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from verl.errors import VerlError, WaitTimeout
 from verl.quickstart.task import HELD_OUT_FILE, TRAIN_FILE, write_parquet
+from verl.waits import expired
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +58,24 @@ def prepare(home: Path) -> Prepared:
     root = home / "quickstart"
     model = root / f"base-{recipe_digest()}"
     data = root / "data"
-    _make(model, lambda draft: _run_warm_start(draft), "the base model")
-    while (held := _hold(model)) is None:
-        # Somebody removed it in between: it had not been asked for in a week.
-        _make(model, lambda draft: _run_warm_start(draft), "the base model")
+    held = _make_and_hold(model)
     _make(data, lambda draft: write_parquet(draft), "the data set")
     for base in root.glob("base-*"):
         if base != model and base.is_dir():
             _remove_unused(base)
     facts = json.loads((model / FACTS_FILE).read_text())
     return Prepared(model, data / TRAIN_FILE, data / HELD_OUT_FILE, facts, held)
+
+
+def _make_and_hold(model: Path) -> int:
+    end = time.monotonic() + LOCK_DEADLINE_S
+    while time.monotonic() < end:
+        _make(model, lambda draft: _run_warm_start(draft), "the base model")
+        if (held := _hold(model)) is not None:
+            return held
+        # Somebody removes it at this moment: it had not been asked for in a week.
+        time.sleep(0.05)
+    raise expired("the base model", f"whoever removes {model}", LOCK_DEADLINE_S)
 
 
 def recipe_digest() -> str:
@@ -97,14 +106,14 @@ def _make(target: Path, build: Callable[[Path], Any], what: str) -> None:
 
 
 def _hold(directory: Path) -> int | None:
-    """Open a directory under a shared lock and mark it as used; None where it has gone meanwhile."""
+    """Open a directory under a shared lock and mark it as used; None where it is going or has gone."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
         return None
-    # Somebody who removes it holds the lock for the moment of a rename.
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, BlockingIOError):
+        # Somebody who removes it holds the lock for the moment of a rename.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if os.path.samestat(os.stat(directory), os.fstat(descriptor)):
             os.utime(directory)
             return descriptor

@@ -15,8 +15,8 @@ from typing import Any
 
 import ray
 
-from verl.config.local_files import refuse_missing_models
 from verl.config.manifest import write_manifest
+from verl.config.model_paths import refuse_missing_models
 from verl.config.run_lock import acquire_run_lock
 from verl.errors import PeerLost, VerlError
 from verl.launch_info import LaunchInfo

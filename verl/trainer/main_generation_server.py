@@ -26,7 +26,7 @@ from verl.trainer.job import run_job
 from verl.trainer.main_ppo import RUNNER_THREADS
 from verl.trainer.ppo.setup import replace_at
 from verl.utils.chat_template import render_prompt
-from verl.utils.dataset.files import read_rows, resolve_data_files
+from verl.utils.dataset.files import read_rows, require_column, resolve_data_files
 from verl.utils.logging_utils import set_up_logging
 from verl.utils.tokenizer import load_tokenizer_and_processor
 from verl.workers.rollout.llm_server import LLMServerManager
@@ -96,13 +96,7 @@ def read_prompts(data: Any) -> pa.Table:
     """The rows of `data.train_files`, all of them or the first `data.train_max_samples`."""
     files = resolve_data_files(data.train_files, where="data.train_files")
     table = read_rows(files)
-    if data.prompt_key not in table.column_names:
-        raise DataError(
-            f"no column {data.prompt_key!r}",
-            where=", ".join(files),
-            got=table.column_names,
-            remedy="set data.prompt_key to the column that holds the messages",
-        )
+    require_column(table.column_names, data.prompt_key, files, "data.prompt_key", "the messages")
     return table if data.train_max_samples < 0 else table.slice(0, data.train_max_samples)
 
 

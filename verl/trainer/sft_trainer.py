@@ -166,8 +166,7 @@ class SFTTrainer:
                 pad_token_id=self._pad_token_id,
             ):
                 mask_BS = batch["loss_mask"].double()
-                scores = self.engine.infer_batch(DataProto.from_dict(batch), frozenset({"log_probs"})).batch
-                assert scores is not None
+                scores = self.engine.infer_batch(DataProto.from_dict(batch), frozenset({"log_probs"})).tensors
                 nll_BS = -scores["log_probs"].double() * mask_BS
                 sums += torch.stack([nll_BS.sum(), mask_BS.sum()])
         loss, tokens = all_reduce_numbers(sums.tolist())

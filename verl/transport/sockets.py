@@ -150,7 +150,7 @@ class Hub:
         with waiting_on(what, whom, deadline_s):
             while not await self._socket.poll(_tick_ms(deadline)):
                 _check(deadline, deadline_s, what, whom, peers)
-        identity, *frames = await self._socket.recv_multipart()
+        identity, *frames = await self._socket.recv_multipart(zmq.NOBLOCK)
         if len(frames) != 1:
             raise TransportError("a message has one frame", where=self.handle, got=len(frames), expected=1)
         return identity, decode(frames[0], whom)
@@ -191,7 +191,7 @@ class Spoke:
                 if reason is not None:
                     raise TransportError(f"the transfer was stopped here: {reason}", where=self.handle)
                 _check(deadline, deadline_s, what, whom, peers)
-        return decode(self._socket.recv(), whom)
+        return decode(self._socket.recv(zmq.NOBLOCK), whom)
 
     def close(self, last_words: bool = False) -> None:
         """Let go; with `last_words`, after what was sent has left, which needs a peer that is there."""

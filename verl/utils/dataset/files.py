@@ -68,6 +68,17 @@ def key_of(data_files: Any, data_config: Any) -> str:
     return f"data.{key}" if (key := next(given, None)) else "data files"
 
 
+def require_column(names: Sequence[str], column: str, paths: Sequence[str], key: str, holds: str) -> None:
+    """Raise where the files have no such column; `key` is the setting that names it, `holds` what is looked for."""
+    if column not in names:
+        raise DataError(
+            f"no column {column!r}",
+            where=", ".join(paths),
+            got=list(names),
+            remedy=f"set {key} to the column that holds {holds}",
+        )
+
+
 def _expand(entry: str, where: str) -> list[str]:
     path = os.path.expanduser(entry)
     if os.path.isfile(path):

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from verl.errors import ConfigError, DataError, UnsupportedError
 from verl.utils.chat_template import apply_chat_template, extract_system_prompt_and_generation
 from verl.utils.dataset.dataset_utils import DatasetPadMode
-from verl.utils.dataset.files import key_of, read_rows, resolve_data_files
+from verl.utils.dataset.files import key_of, read_rows, require_column, resolve_data_files
 from verl.utils.plain import to_plain
 
 __all__ = ["MultiTurnSFTDataset"]
@@ -58,13 +58,7 @@ class MultiTurnSFTDataset(Dataset):
     def _read(self, files: str | Sequence[str], max_samples: int) -> list[dict[str, Any]]:
         paths = resolve_data_files(files, where=key_of(files, self.config))
         table = read_rows(paths)
-        if self.messages_key not in table.column_names:
-            raise DataError(
-                f"no column {self.messages_key!r}",
-                where=", ".join(paths),
-                got=table.column_names,
-                remedy="set data.messages_key to the column that holds the conversations",
-            )
+        require_column(table.column_names, self.messages_key, paths, "data.messages_key", "the conversations")
         if max_samples == 0:
             raise ConfigError("max_samples is 0, which leaves no row", expected="-1 for all, or a positive number")
         return (table if max_samples < 0 else table.slice(0, max_samples)).to_pylist()

@@ -20,7 +20,7 @@ from verl.errors import ConfigError, DataError, UnsupportedError
 from verl.protocol.columns import object_column
 from verl.tools.utils.tool_registry import tool_schemas_from_config
 from verl.utils.chat_template import render_prompt
-from verl.utils.dataset.files import key_of, read_rows, resolve_data_files
+from verl.utils.dataset.files import key_of, read_rows, require_column, resolve_data_files
 from verl.utils.dataset.vision_utils import fetch_media
 from verl.utils.import_utils import load_extern_object
 from verl.utils.plain import to_plain
@@ -98,13 +98,7 @@ class RLHFDataset(Dataset):
             self.dataframe = self.maybe_filter_out_long_prompts(self.dataframe)
 
     def _check_columns(self) -> None:
-        if self.prompt_key not in self.dataframe.column_names:
-            raise DataError(
-                f"no column {self.prompt_key!r}",
-                where=", ".join(self.files),
-                got=self.dataframe.column_names,
-                remedy="set data.prompt_key to the column that holds the messages",
-            )
+        require_column(self.dataframe.column_names, self.prompt_key, self.files, "data.prompt_key", "the messages")
 
     def _choose(self, dataframe: "datasets.Dataset") -> "datasets.Dataset":
         total = len(dataframe)

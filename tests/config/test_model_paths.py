@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verl.config.front_door import load
-from verl.config.local_files import refuse_missing_models
+from verl.config.model_paths import refuse_missing_models
 from verl.errors import ConfigError
 
 
